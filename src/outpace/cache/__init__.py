@@ -1,0 +1,1 @@
+"""Cache memory: blocks and who holds them, and the tensors behind them."""

@@ -1,0 +1,208 @@
+"""How an engine is set up: plain frozen values, checked when they are made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from outpace.errors import InvalidValueError
+
+Dtype = Literal["auto", "bfloat16", "float32"]
+Verification = Literal["auto", "coupled", "rejection"]
+TreeAttention = Literal["paths", "mask"]
+
+MAX_SPECULATIVE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NoDrafter:
+    """Plain decoding, through the same path as everything else."""
+
+    name = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NgramConfig:
+    """Prompt lookup: what followed the last time these tokens occurred in the request itself.
+
+    ``max_ngram`` and ``min_ngram`` bound the length of the match in tokens; the longest match
+    wins, among equals the most recent. (Saxena 2023, "Prompt lookup decoding".)
+    """
+
+    max_ngram: int = 4
+    min_ngram: int = 2
+    name = "ngram"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_ngram <= self.max_ngram:
+            raise InvalidValueError(
+                "min_ngram", self.min_ngram, f"must lie in [1, max_ngram = {self.max_ngram}]"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDraftConfig:
+    """An independent small model of the same vocabulary (Leviathan et al. 2023, arXiv 2211.17192).
+
+    ``model`` is a name as for the target: a folder, a GGUF file, a hub name, or ``demo``.
+    """
+
+    model: str
+    dtype: Dtype = "auto"
+    name = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionConfig:
+    """The caller says what it expects, as text; the draft follows it and re-synchronises.
+
+    ``text`` is the expectation for requests that bring none of their own. ``min_match`` is the
+    number of tokens that must agree before the draft continues elsewhere in the expectation.
+    """
+
+    text: str = ""
+    min_match: int = 3
+    name = "prediction"
+
+    def __post_init__(self) -> None:
+        if self.min_match < 1:
+            raise InvalidValueError("min_match", self.min_match, "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOfConfig:
+    """The first of several drafters that has something to propose."""
+
+    drafters: tuple[DrafterConfig, ...]
+    name = "first_of"
+
+    def __post_init__(self) -> None:
+        if not self.drafters:
+            raise InvalidValueError("drafters", (), "first_of needs at least one drafter")
+        if any(isinstance(d, FirstOfConfig | NoDrafter) for d in self.drafters):
+            raise InvalidValueError(
+                "drafters", tuple(d.name for d in self.drafters), "list real drafters only"
+            )
+
+
+DrafterConfig = NoDrafter | NgramConfig | ModelDraftConfig | PredictionConfig | FirstOfConfig
+
+DRAFTER_SPELLINGS = "none, auto, ngram, model:PATH, prediction:FILE, or several joined by '+'"
+
+
+def parse_drafter(spec: str) -> DrafterConfig:
+    """Read a drafter as it is written on the command line.
+
+    ``none``, ``auto``, ``ngram``, ``model:PATH``, ``prediction:FILE``; several joined by ``+``
+    mean the first that has something to propose. ``auto`` is ``prediction+ngram``: what needs
+    neither a checkpoint nor training.
+
+    Raises:
+        InvalidValueError: unknown drafter, missing argument, or a prediction file that
+            cannot be read as UTF-8.
+    """
+    if "+" in spec and not Path(spec.partition(":")[2]).exists():
+        return FirstOfConfig(tuple(parse_drafter(part) for part in spec.split("+")))
+    kind, _, argument = spec.partition(":")
+    if kind in ("model", "prediction") and not argument:
+        if kind == "prediction":
+            return PredictionConfig()
+        raise InvalidValueError("drafter", spec, "name the draft model: model:PATH")
+    match kind:
+        case "none" if not argument:
+            return NoDrafter()
+        case "ngram" if not argument:
+            return NgramConfig()
+        case "auto" if not argument:
+            return FirstOfConfig((PredictionConfig(), NgramConfig()))
+        case "model":
+            return ModelDraftConfig(argument)
+        case "prediction":
+            return PredictionConfig(_read_text(argument))
+    raise InvalidValueError("drafter", spec, f"choose one of {DRAFTER_SPELLINGS}")
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise InvalidValueError("drafter", f"prediction:{path}", f"the file {reason}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything about an engine that is not the model itself.
+
+    Attributes:
+        drafter: who guesses.
+        num_speculative_tokens: draft tokens a step, the paper's k; ``"auto"`` chooses k for
+            each request and step from its own acceptance and the measured step times.
+        verification: ``"coupled"`` (same tokens as plain decoding), ``"rejection"``
+            (the same distribution), or ``"auto"``: coupled when a request has a seed, is
+            greedy, or its draft carries no probabilities.
+        dtype: precision of weights and cache; ``"auto"`` is bfloat16.
+        max_model_len: longest context in tokens; None: the model's own, if memory allows.
+        max_num_seqs: most sequences in one step.
+        max_num_batched_tokens: most known tokens (prompt pieces) in one step.
+        block_size: tokens in one cache block.
+        kv_cache_tokens: size of the cache in tokens; None chooses by the context and memory.
+        prefix_caching: reuse the cache of equal beginnings.
+        tree_attention: ``"paths"`` gives each branch of a draft tree its own keys and is
+            exact bit for bit; ``"mask"`` computes the tree once under an ancestor mask,
+            where off the first branch the last bits may differ.
+        device: a torch device; None: the GPU if there is one.
+    """
+
+    drafter: DrafterConfig = field(default_factory=NgramConfig)
+    num_speculative_tokens: int | Literal["auto"] = "auto"
+    verification: Verification = "auto"
+    dtype: Dtype = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 512
+    block_size: int = 16
+    kv_cache_tokens: int | None = None
+    prefix_caching: bool = True
+    tree_attention: TreeAttention = "paths"
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("verification", self.verification, ("auto", "coupled", "rejection"))
+        _check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
+        _check_choice("tree_attention", self.tree_attention, ("paths", "mask"))
+        k = self.num_speculative_tokens
+        if k != "auto":
+            check_integer("num_speculative_tokens", k, 0, MAX_SPECULATIVE_TOKENS)
+        if self.max_model_len is not None:
+            check_integer("max_model_len", self.max_model_len, 2)
+        check_integer("max_num_seqs", self.max_num_seqs, 1)
+        check_integer("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        check_integer("block_size", self.block_size, 1, 1024)
+        if self.kv_cache_tokens is not None:
+            check_integer("kv_cache_tokens", self.kv_cache_tokens, 2)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidValueError(name, value, f"choose one of {', '.join(choices)}")
+
+
+def check_integer(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Refuse anything but an integer within [low, high]; a bool is not an integer here."""
+    wanted = f"must be an integer of at least {low}"
+    if high is not None:
+        wanted = f"must be an integer from {low} to {high}"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidValueError(name, value, wanted)
+    if value < low or (high is not None and value > high):
+        raise InvalidValueError(name, value, wanted)
+
+
+def check_number(name: str, value: object, wanted: str, low: float, high: float) -> None:
+    """Refuse anything but a finite number within [low, high]."""
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if not numeric or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type]
+        raise InvalidValueError(name, value, wanted)
