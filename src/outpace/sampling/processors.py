@@ -1,0 +1,125 @@
+"""Sampling parameters at work on one row of logits, always in the same order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from outpace.request import SamplingParams
+
+
+class TokenHistory:
+    """Which tokens a sequence has in its prompt and output: what penalties look at."""
+
+    def __init__(self, prompt: Iterable[int], output: Iterable[int] = ()) -> None:
+        self.prompt = frozenset(prompt)
+        self.output = Counter(output)
+        self.num_output = self.output.total()
+
+    def append(self, token: int) -> None:
+        """Count one more output token."""
+        self.output[token] += 1
+        self.num_output += 1
+
+    def copy(self) -> TokenHistory:
+        """An independent history: for a drafter, that runs ahead on guesses."""
+        twin = TokenHistory((), ())
+        twin.prompt = self.prompt
+        twin.output = self.output.copy()
+        twin.num_output = self.num_output
+        return twin
+
+
+class LogitsProcessor:
+    """All that a request's parameters do to a row of logits, up to the temperature.
+
+    It sees the history as it is at that row. Since tokens are taken one at a time, a row at a
+    draft position is processed exactly as plain decoding would process it.
+
+    Args:
+        params: the request's parameters.
+        end_token_ids: tokens that are impossible before ``min_tokens``.
+    """
+
+    def __init__(self, params: SamplingParams, end_token_ids: frozenset[int]) -> None:
+        self.params = params
+        self._bias_ids = torch.tensor(list(params.logit_bias.keys()), dtype=torch.long)
+        self._bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32)
+        self._end_ids = torch.tensor(sorted(end_token_ids), dtype=torch.long)
+
+    def __call__(self, logits: Tensor, history: TokenHistory) -> Tensor:
+        """Process one row.
+
+        Args:
+            logits: ``[vocab]`` float32, as the model gave them; left as they are.
+            history: the tokens before this row.
+
+        Returns:
+            ``[vocab]`` float32; the input itself where nothing applies.
+        """
+        suppress = history.num_output < self.params.min_tokens and len(self._end_ids) > 0
+        if not (suppress or self.params.penalised or self.params.logit_bias):
+            return logits
+        logits = logits.clone()
+        if len(self._bias_ids):
+            logits[self._bias_ids] += self._bias
+        if self.params.penalised:
+            self._penalise(logits, history)
+        if suppress:
+            logits[self._end_ids] = -torch.inf
+        return logits
+
+    def _penalise(self, logits: Tensor, history: TokenHistory) -> None:
+        params = self.params
+        if params.repetition_penalty != 1:
+            seen = torch.tensor(sorted(history.prompt | history.output.keys()), dtype=torch.long)
+            values = logits[seen]
+            penalty = params.repetition_penalty
+            logits[seen] = torch.where(values > 0, values / penalty, values * penalty)
+        if history.output and (params.presence_penalty or params.frequency_penalty):
+            tokens = torch.tensor(list(history.output.keys()), dtype=torch.long)
+            counts = torch.tensor(list(history.output.values()), dtype=torch.float32)
+            logits[tokens] -= params.frequency_penalty * counts + params.presence_penalty
+
+
+def distribution(logits: Tensor, params: SamplingParams) -> Tensor:
+    """The probabilities that a token is drawn from: temperature, min_p, top_k, top_p.
+
+    Args:
+        logits: ``[vocab]`` float32, processed.
+        params: the request's; at temperature 0 all mass is on the likeliest token.
+
+    Returns:
+        ``[vocab]`` float32, sums to 1.
+    """
+    if params.greedy:
+        probs = torch.zeros_like(logits)
+        probs[int(logits.argmax())] = 1.0
+        return probs
+    probs = torch.softmax(logits / params.temperature, dim=-1)
+    if params.min_p > 0:
+        probs = torch.where(probs < params.min_p * probs.max(), 0.0, probs)
+    if 0 < params.top_k < len(probs):
+        kept, ids = probs.topk(params.top_k)
+        probs = torch.zeros_like(probs).scatter_(0, ids, kept)
+    if params.top_p < 1:
+        probs = _nucleus(probs, params.top_p)
+    return probs / probs.sum()
+
+
+def _nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Keep the likeliest tokens whose sum first reaches ``top_p`` of the mass.
+
+    (Holtzman et al. 2020, arXiv 1904.09751.) The mass is that of what earlier filters left.
+    """
+    wanted = top_p * float(probs.sum())
+    for width in (128, len(probs)):
+        kept, ids = probs.topk(min(width, len(probs)))
+        before = kept.cumsum(0) - kept
+        if float(before[-1]) >= wanted or width >= len(probs):
+            break
+    kept = torch.where(before < wanted, kept, 0.0)
+    return torch.zeros_like(probs).scatter_(0, ids, kept)
