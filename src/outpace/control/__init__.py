@@ -1,0 +1,1 @@
+"""Deciding from numbers how much to draft; no tensors here."""

@@ -1,0 +1,1 @@
+"""Guessing and checking: draft trees, drafters, verifiers and what they achieved."""

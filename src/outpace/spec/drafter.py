@@ -1,0 +1,89 @@
+"""What every drafter is to the engine: propose, observe, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outpace.sampling.processors import TokenHistory
+from outpace.sampling.sampler import TokenSampler
+from outpace.spec.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One sequence that may be drafted for, as the drafter sees it.
+
+    Attributes:
+        seq_id: names the sequence until ``forget``.
+        token_ids: ``[num_tokens]`` all known tokens, prompt and output; do not keep or change.
+        num_prompt: how many of them are the prompt.
+        budget: the most nodes, and the greatest depth, that the draft may have; at least 1.
+        block_table: the sequence's cache blocks; there is room for ``num_tokens + budget`` slots.
+        sampler: the sequence's parameters and noise. A drafter with logits either calls
+            ``sampler.choose`` (the target's own noise) or, where ``wants_probs``, draws from
+            ``sampler.probs`` and hands these over with the tree.
+        history: tokens so far, for the sampler; ``copy`` it before running ahead.
+        wants_probs: whether the verifier can use the distributions q.
+        prediction: tokens that the caller expects as the whole answer, or empty.
+    """
+
+    seq_id: int
+    token_ids: NDArray[np.int64]
+    num_prompt: int
+    budget: int
+    block_table: Sequence[int]
+    sampler: TokenSampler
+    history: TokenHistory
+    wants_probs: bool
+    prediction: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Tokens of one sequence that are now in the target's cache for good.
+
+    Attributes:
+        seq_id: the sequence.
+        start: position of the first of them. After a preemption it starts again from 0 or from
+            the end of what the prefix cache still held.
+        token_ids: the known tokens that were computed and the draft tokens that were accepted.
+        last: ``[num_tokens, hidden]`` the target's last hidden state at each, if asked for.
+        taps: ``[num_tokens, len(taps) * hidden]`` the tapped layers' states, if asked for.
+    """
+
+    seq_id: int
+    start: int
+    token_ids: tuple[int, ...]
+    last: Tensor | None
+    taps: Tensor | None
+
+
+class Drafter(Protocol):
+    """Guesses what the target will say. Whatever it guesses, the output stays the target's.
+
+    Attributes:
+        name: as in configuration and metrics.
+        taps: the target's layers whose hidden states ``observe`` wants; ``()`` wants the last
+            hidden state alone, None wants none.
+    """
+
+    name: str
+    taps: tuple[int, ...] | None
+
+    def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """A tree for each ask, in their order; an empty tree where there is nothing to say."""
+        ...
+
+    def observe(self, seen: Sequence[Seen]) -> None:
+        """Learn what became part of the sequences in this step."""
+        ...
+
+    def forget(self, seq_id: int) -> None:
+        """The sequence ended or lost its cache blocks; an unknown one is no error."""
+        ...

@@ -1,0 +1,1 @@
+"""One drafter a file; `table` knows how each is made from its configuration."""

@@ -1,0 +1,46 @@
+"""The first of several drafters that has something to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.tree import DraftTree
+
+
+class FirstOfDrafter:
+    """Asks its drafters in order; each is asked only for what the earlier ones left open.
+
+    Args:
+        drafters: in order of preference, the cheap and sure ones first.
+    """
+
+    name = "first_of"
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._drafters = tuple(drafters)
+        wanted = [d.taps for d in drafters if d.taps is not None]
+        if len(set(wanted)) > 1:
+            raise ValueError(f"drafters want different hidden states: {sorted(set(wanted))}")
+        self.taps: tuple[int, ...] | None = wanted[0] if wanted else None
+
+    def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """For each ask the first tree that is not empty."""
+        trees = [DraftTree()] * len(asks)
+        for drafter in self._drafters:
+            left = [i for i, tree in enumerate(trees) if len(tree) == 0]
+            if not left:
+                break
+            for i, tree in zip(left, drafter.propose([asks[i] for i in left]), strict=True):
+                trees[i] = tree
+        return trees
+
+    def observe(self, seen: Sequence[Seen]) -> None:
+        """Everyone learns, whoever proposed."""
+        for drafter in self._drafters:
+            drafter.observe(seen)
+
+    def forget(self, seq_id: int) -> None:
+        """Everyone forgets."""
+        for drafter in self._drafters:
+            drafter.forget(seq_id)

@@ -1,0 +1,158 @@
+"""An independent small model that runs ahead of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outpace.cache.blocks import slots
+from outpace.model.runner import Batch, ModelRunner
+from outpace.sampling.choice import draw
+from outpace.sampling.noise import Stream, uniform
+from outpace.sampling.processors import TokenHistory
+from outpace.spec.drafter import Ask, Seen
+from outpace.spec.tree import DraftTree
+
+_LARGEST_PIECE = 512  # tokens
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Which tokens of a sequence the draft model has in its cache.
+
+    ``sure`` counts tokens that are known to be the sequence's; ``guesses`` are those computed
+    after them, right or wrong.
+    """
+
+    sure: int = 0
+    guesses: list[int] = field(default_factory=list)
+
+    def settle(self, ask: Ask) -> int:
+        """How many leading tokens of the ask are computed; at least one is left to compute."""
+        known = ask.token_ids
+        for guess in self.guesses:
+            if self.sure >= len(known) or guess != known[self.sure]:
+                break
+            self.sure += 1
+        self.guesses.clear()
+        self.sure = min(self.sure, len(known) - 1)
+        return self.sure
+
+
+@dataclass(slots=True)
+class _Run:
+    """One sequence being drafted for."""
+
+    ask: Ask
+    slots: np.ndarray[tuple[int], np.dtype[np.int64]]
+    history: TokenHistory
+    tokens: list[int] = field(default_factory=list)
+    probs: list[Tensor] = field(default_factory=list)
+
+
+class ModelDrafter:
+    """Draws a chain from an independent model (Leviathan et al. 2023, arXiv 2211.17192).
+
+    The draft model has a cache of its own on the sequence's block table and catches up with
+    what was decided by its own count, so that a step in which all guesses were right, one that
+    was drafted by somebody else, and a preemption are all the same to it.
+
+    Args:
+        runner: the draft model, whose pool has a slot for each of the target's.
+        block_size: tokens in a cache block.
+        vocab_size: of the target; the draft's may be padded to another size.
+    """
+
+    name = "model"
+    taps = None
+
+    def __init__(self, runner: ModelRunner, block_size: int, vocab_size: int) -> None:
+        self._runner = runner
+        self._block_size = block_size
+        self._vocab_size = vocab_size
+        self._progress: dict[int, _Progress] = {}
+        self.max_model_len = runner.decoder.config.max_position_embeddings
+
+    def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """A chain of ``budget`` tokens each; nothing past the draft model's own context."""
+        fitting = [a for a in asks if len(a.token_ids) + a.budget <= self.max_model_len]
+        runs = {a.seq_id: self._open(a) for a in fitting}
+        active = [run for run in runs.values() if run.ask.budget > 0]
+        self._catch_up(active)
+        while active:
+            logits = self._forward(active)
+            for run, row in zip(active, logits, strict=True):
+                self._extend(run, row)
+            active = [run for run in active if len(run.tokens) < run.ask.budget]
+        return [self._tree(runs.get(ask.seq_id)) for ask in asks]
+
+    def _open(self, ask: Ask) -> _Run:
+        stop = len(ask.token_ids) + ask.budget
+        table = slots(tuple(ask.block_table), 0, stop, self._block_size)
+        return _Run(ask, table, ask.history.copy())
+
+    def _catch_up(self, runs: Sequence[_Run]) -> None:
+        """Compute long stretches of known tokens in pieces of bounded memory."""
+        for run in runs:
+            progress = self._progress.setdefault(run.ask.seq_id, _Progress())
+            known = run.ask.token_ids
+            while len(known) - (start := progress.settle(run.ask)) > _LARGEST_PIECE:
+                stop = start + _LARGEST_PIECE
+                batch = Batch()
+                batch.append_run(known[start:stop], start, run.slots[:stop])
+                self._runner.run(batch)
+                progress.sure = stop
+
+    def _forward(self, runs: Sequence[_Run]) -> Tensor:
+        """Logits ``[len(runs), vocab]`` after all that each run has so far."""
+        batch = Batch()
+        for run in runs:
+            progress = self._progress[run.ask.seq_id]
+            known = len(run.ask.token_ids)
+            if run.tokens:
+                start, fresh = known + len(run.tokens) - 1, np.array(run.tokens[-1:])
+                progress.guesses.append(run.tokens[-1])
+            else:
+                start = progress.settle(run.ask)
+                fresh = run.ask.token_ids[start:]
+                progress.sure = known
+            first = batch.append_run(fresh, start, run.slots[: start + len(fresh)])
+            batch.logits_rows.append(first + len(fresh) - 1)
+        logits, _ = self._runner.run(batch)
+        return self._fit_vocabulary(logits)
+
+    def _fit_vocabulary(self, logits: Tensor) -> Tensor:
+        """Cut or fill the padding in which the draft's vocabulary may differ."""
+        extra = self._vocab_size - logits.shape[1]
+        if extra > 0:
+            return torch.nn.functional.pad(logits, (0, extra), value=-torch.inf)
+        return logits[:, : self._vocab_size]
+
+    def _extend(self, run: _Run, logits: Tensor) -> None:
+        ask, position = run.ask, len(run.ask.token_ids) + len(run.tokens)
+        sampler = ask.sampler
+        if ask.wants_probs:
+            probs = sampler.probs(logits, run.history)
+            token = draw(probs, uniform(sampler.seed, position, Stream.DRAFT))
+            run.probs.append(probs)
+        else:
+            token = sampler.choose(logits, run.history, position)
+        run.tokens.append(token)
+        run.history.append(token)
+
+    def _tree(self, run: _Run | None) -> DraftTree:
+        if run is None:
+            return DraftTree()
+        probs = torch.stack(run.probs) if run.probs else None
+        return DraftTree.chain(run.tokens, probs, self.name)
+
+    def observe(self, seen: Sequence[Seen]) -> None:
+        """Nothing to learn: tokens are caught up with at the next proposal."""
+
+    def forget(self, seq_id: int) -> None:
+        """The blocks are gone, and with them what was computed in them."""
+        self._progress.pop(seq_id, None)

@@ -1,0 +1,81 @@
+"""Predicted outputs: the client knows most of the answer, for instance a file to be edited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.config import PredictionConfig
+from outpace.spec.drafter import Ask, Seen
+from outpace.spec.drafters.lookup import longest_match
+from outpace.spec.tree import DraftTree
+
+_LONGEST_MATCH = 32
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far an answer has got in its expectation: ``next`` is the index expected next."""
+
+    num_output: int = 0
+    next: int = 0
+    lost: bool = False
+
+
+class PredictionDrafter:
+    """Follows the expectation while it holds, and finds its way back after a difference.
+
+    Args:
+        config: how many tokens must agree to find back.
+        default: token ids expected by requests that bring no prediction.
+    """
+
+    name = "prediction"
+    taps = None
+
+    def __init__(self, config: PredictionConfig, default: tuple[int, ...] = ()) -> None:
+        self._config = config
+        self._default = default
+        self._places: dict[int, _Place] = {}
+
+    def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """A chain along the expectation from where the answer stands in it."""
+        return [self._draft(ask) for ask in asks]
+
+    def _draft(self, ask: Ask) -> DraftTree:
+        expected = np.array(ask.prediction or self._default, dtype=np.int64)
+        if len(expected) == 0:
+            return DraftTree()
+        place = self._places.setdefault(ask.seq_id, _Place())
+        self._advance(place, expected, ask.token_ids[ask.num_prompt :])
+        if place.lost:
+            return DraftTree()
+        following = expected[place.next : place.next + ask.budget]
+        return DraftTree.chain(following.tolist(), source=self.name)
+
+    def _advance(
+        self, place: _Place, expected: NDArray[np.int64], output: NDArray[np.int64]
+    ) -> None:
+        """Move over the tokens that came since the last time."""
+        fresh = output[place.num_output :]
+        place.num_output = len(output)
+        agrees = expected[place.next : place.next + len(fresh)]
+        if not place.lost and np.array_equal(agrees, fresh):
+            place.next += len(fresh)
+            return
+        ends, length = longest_match(expected, output, _LONGEST_MATCH)
+        place.lost = length < self._config.min_match
+        if not place.lost:
+            # Prefer to move forward: a text that repeats itself is usually copied in order.
+            ahead = ends[ends >= place.next]
+            place.next = int(ahead[0] if len(ahead) else ends[-1]) + 1
+
+    def observe(self, seen: Sequence[Seen]) -> None:
+        """Nothing to learn: the tokens come with every ask."""
+
+    def forget(self, seq_id: int) -> None:
+        """Give up the place; if the sequence comes back it is found anew."""
+        self._places.pop(seq_id, None)

@@ -1,0 +1,81 @@
+"""Counting what speculation achieves, each figure under its own name."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from outpace.request import Speculation
+from outpace.spec.tree import DraftTree
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
+    """Interval for a proportion (Wilson 1927), 95 % by default; good for few trials too."""
+    if trials == 0:
+        return 0.0, 1.0
+    rate = successes / trials
+    centre = rate + z * z / (2 * trials)
+    spread = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+@dataclass(slots=True)
+class SpeculationCounts:
+    """Running counts of one sequence; every figure is derived from emitted tokens."""
+
+    emitted: int = 0
+    target_steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    rejections: int = 0
+    drafted_at: Counter[int] = field(default_factory=Counter)
+    accepted_at: Counter[int] = field(default_factory=Counter)
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    rest_seconds: float = 0.0
+    off_reasons: Counter[str] = field(default_factory=Counter)
+
+    def record(self, tree: DraftTree, num_emitted: int, num_accepted: int, rejected: bool) -> None:
+        """Count one target step.
+
+        Args:
+            tree: the draft that was verified; may be empty.
+            num_emitted: tokens that really left, after every cut.
+            num_accepted: how many of them were draft tokens.
+            rejected: whether a draft token lost against the target's choice. A walk that was
+                cut by the end of the sequence rejected nothing.
+        """
+        self.target_steps += 1
+        self.emitted += num_emitted
+        self.drafted += len(tree)
+        self.accepted += num_accepted
+        self.rejections += rejected
+        self.drafted_at.update(set(tree.depths))
+        self.accepted_at.update(range(1, num_accepted + 1))
+
+    def summary(self, drafter: str, verification: str, guarantee: str) -> Speculation:
+        """The record that goes to the user."""
+        positions = range(1, max(self.drafted_at, default=0) + 1)
+        trials = self.accepted + self.rejections
+        reason = "; ".join(f"{text} ({n} steps)" for text, n in self.off_reasons.most_common(3))
+        return Speculation(
+            drafter=drafter,
+            verification=verification,
+            guarantee=guarantee,
+            target_steps=self.target_steps,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            rejections=self.rejections,
+            drafted_per_position=tuple(self.drafted_at[i] for i in positions),
+            accepted_per_position=tuple(self.accepted_at[i] for i in positions),
+            acceptance_length=self.emitted / self.target_steps if self.target_steps else 0.0,
+            draft_acceptance_rate=self.accepted / self.drafted if self.drafted else None,
+            alpha=self.accepted / trials if trials else None,
+            alpha_interval=wilson_interval(self.accepted, trials) if trials else None,
+            draft_seconds=self.draft_seconds,
+            verify_seconds=self.verify_seconds,
+            rest_seconds=self.rest_seconds,
+            off_reason=reason,
+        )
