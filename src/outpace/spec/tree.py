@@ -23,6 +23,7 @@ class DraftTree:
             from, before its earlier siblings were taken out. None means that the guess was not
             drawn at all (a point mass).
         source: the drafter that made it.
+        reason: if it is empty, why, where that is more than that nothing was found.
 
     Raises:
         ValueError: a parent that does not come before its child, or two equal siblings: the
@@ -33,6 +34,7 @@ class DraftTree:
     parents: tuple[int, ...] = ()
     probs: Tensor | None = None
     source: str = ""
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):

@@ -32,7 +32,7 @@ class FirstOfDrafter:
             if not left:
                 break
             for i, tree in zip(left, drafter.propose([asks[i] for i in left]), strict=True):
-                trees[i] = tree
+                trees[i] = tree if len(tree) or tree.reason else trees[i]
         return trees
 
     def observe(self, seen: Sequence[Seen]) -> None:

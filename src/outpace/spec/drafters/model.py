@@ -146,7 +146,8 @@ class ModelDrafter:
 
     def _tree(self, run: _Run | None) -> DraftTree:
         if run is None:
-            return DraftTree()
+            reason = f"the draft model's context of {self.max_model_len} tokens is exceeded"
+            return DraftTree(reason=reason)
         probs = torch.stack(run.probs) if run.probs else None
         return DraftTree.chain(run.tokens, probs, self.name)
 

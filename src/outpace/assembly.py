@@ -1,0 +1,163 @@
+"""Putting an engine together: names become loaded models, drafters and a plan of memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from outpace.cache.blocks import BlockManager
+from outpace.cache.plan import MemoryPlan, ModelSize, plan_memory
+from outpace.cache.pools import KVPool
+from outpace.config import Dtype, EngineConfig, ModelDraftConfig, NgramConfig, PredictionConfig
+from outpace.control.controller import AutomaticController, Controller, FixedController
+from outpace.control.cost import CostTable
+from outpace.engine.admission import Admission
+from outpace.engine.drafting import Drafting
+from outpace.engine.engine import Engine
+from outpace.engine.warmup import is_batch_invariant, measure_step_times
+from outpace.errors import DraftError
+from outpace.model.config import ModelConfig
+from outpace.model.decoder import Decoder
+from outpace.model.loader import load_config, load_weights
+from outpace.model.runner import ModelRunner
+from outpace.model.source import resolve
+from outpace.spec.drafter import Drafter
+from outpace.spec.drafters.none import NoneDrafter
+from outpace.spec.drafters.table import Workshop, draft_models, make_drafter
+from outpace.text.output import SequenceText
+from outpace.text.tokenizer import Tokenizer
+
+_DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+# The attention may read up to this many slots past a sequence's last one, all of them masked.
+_READ_AHEAD = 512
+# Draft tokens for which the largest step's logits are planned when k is automatic.
+_PLANNED_DRAFT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A ready engine and what belongs to it."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    folder: Path
+    plan: MemoryPlan
+    guarantee: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A model that was found and read, but not loaded."""
+
+    folder: Path
+    config: ModelConfig
+    dtype: torch.dtype
+
+    @classmethod
+    def find(cls, name: str, dtype: Dtype) -> _Source:
+        folder = resolve(name)
+        return cls(folder, load_config(folder), _DTYPES[dtype])
+
+    @property
+    def size(self) -> ModelSize:
+        config, width = self.config, self.dtype.itemsize
+        numbers = sum(torch.Size(shape).numel() for shape in config.weight_shapes().values())
+        if config.tie_word_embeddings:  # the head is packed, and so is a copy
+            numbers += config.vocab_size * config.hidden_size
+        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
+        return ModelSize(numbers * width, per_token * width, config.max_position_embeddings)
+
+    def load(self, num_slots: int, device: torch.device) -> ModelRunner:
+        weights = load_weights(self.folder, self.config)
+        decoder = Decoder(self.config, weights, self.dtype, device)
+        config = self.config
+        shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
+        return ModelRunner(decoder, KVPool(*shape, self.dtype, device))
+
+
+def assemble(model: str, config: EngineConfig) -> Assembly:
+    """Find, check, plan, load and warm up.
+
+    Raises:
+        OutpaceError: a model is missing or damaged, a draft does not fit, or memory does not
+            suffice; everything that can be checked is checked before weights are loaded.
+    """
+    device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = _Source.find(model, config.dtype)
+    tokenizer = Tokenizer.load(target.folder)
+    drafts = {one: _Source.find(one.model, one.dtype) for one in draft_models(config.drafter)}
+    for one, source in drafts.items():
+        _check_vocabulary(one, tokenizer, source)
+    plan = _plan(target, list(drafts.values()), config, device)
+    blocks = BlockManager(
+        plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
+    )
+    num_slots = blocks.num_blocks * config.block_size + _READ_AHEAD
+    runner = target.load(num_slots, device)
+    workshop = Workshop(
+        encode=lambda text: tuple(tokenizer.encode(text, special=False)),
+        draft_runner=lambda one: drafts[one].load(num_slots, device),
+        block_size=config.block_size,
+        vocab_size=target.config.vocab_size,
+    )
+    drafters = _make_drafters(config, workshop)
+    guarantee = "bit-exact" if is_batch_invariant(runner, config.block_size) else "near-tie"
+    admission = Admission(
+        target.config,
+        plan.max_model_len,
+        config.verification,
+        drafters,
+        config.drafter.name,
+        lambda params: SequenceText.opener(tokenizer, params),
+    )
+    controller = _make_controller(config, runner)
+    engine = Engine(runner, blocks, Drafting(drafters), controller, admission, config)
+    return Assembly(engine, tokenizer, target.folder, plan, guarantee)
+
+
+def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source) -> None:
+    difference = tokenizer.same_vocabulary(Tokenizer.load(source.folder))
+    if difference is not None:
+        raise DraftError(
+            f"drafter = 'model:{draft.model}': its tokenizer differs from the target's "
+            f"({difference}); choose a draft of the same model family"
+        )
+
+
+def _plan(
+    target: _Source, drafts: list[_Source], config: EngineConfig, device: torch.device
+) -> MemoryPlan:
+    available = psutil.virtual_memory().available
+    if device.type == "cuda":
+        available = torch.cuda.mem_get_info(device)[0]
+    k = config.num_speculative_tokens
+    rows = config.max_num_seqs * (1 + (_PLANNED_DRAFT if k == "auto" else k))
+    logits_bytes = rows * target.config.vocab_size * torch.float32.itemsize
+    return plan_memory(
+        target.size,
+        [draft.size for draft in drafts],
+        logits_bytes,
+        available,
+        config.max_model_len,
+        config.kv_cache_tokens,
+    )
+
+
+def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafter]:
+    """The configured drafter, and beside it those that cost nothing to have."""
+    drafters: dict[str, Drafter] = {
+        "none": NoneDrafter(),
+        "ngram": make_drafter(NgramConfig(), workshop),
+        "prediction": make_drafter(PredictionConfig(), workshop),
+    }
+    drafters[config.drafter.name] = make_drafter(config.drafter, workshop)
+    return drafters
+
+
+def _make_controller(config: EngineConfig, runner: ModelRunner) -> Controller:
+    if config.num_speculative_tokens == "auto":
+        return AutomaticController(CostTable(measure_step_times(runner)))
+    return FixedController(config.num_speculative_tokens)

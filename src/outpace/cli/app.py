@@ -1,0 +1,43 @@
+"""The commands under one roof."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from outpace.cli.chat import chat
+from outpace.cli.demo import demo
+from outpace.cli.generate import generate
+
+app = typer.Typer(
+    name="outpace",
+    help="Answers from a language model, faster, with not a token changed.",
+    epilog="Start with: outpace demo",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Answers from a language model, faster, with not a token changed."""
+    if version:
+        from outpace import __version__
+
+        sys.stdout.write(f"outpace {__version__}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+app.command()(generate)
+app.command()(chat)
+app.command()(demo)

@@ -1,0 +1,27 @@
+"""Loading the model, the only place where a command waits for PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from outpace.cli.options import EngineOptions
+
+if TYPE_CHECKING:
+    from outpace.config import EngineConfig
+    from outpace.llm import LLM
+
+
+def load(options: EngineOptions, config: EngineConfig) -> LLM:
+    """Load what the options name, with a note on stderr while it takes."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"Loading {options.model} …"):
+        import torch
+
+        from outpace.llm import LLM
+
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        settings = {field.name: getattr(config, field.name) for field in fields(config)}
+        return LLM(options.model, **settings)

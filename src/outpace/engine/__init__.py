@@ -1,0 +1,1 @@
+"""The step loop: budgets, schedule, propose, forward, verify, commit, observe."""

@@ -1,0 +1,122 @@
+"""The door: requests are checked here, whole, before anything is taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from outpace.config import MAX_SPECULATIVE_TOKENS, Verification, check_integer
+from outpace.engine.output import SequenceOutput, TextSink
+from outpace.engine.sequence import Sequence, TokenBuffer
+from outpace.errors import InvalidValueError
+from outpace.model.config import ModelConfig
+from outpace.request import Request, SamplingParams
+from outpace.sampling.noise import fresh_seed, sample_seed
+from outpace.sampling.processors import TokenHistory
+from outpace.sampling.sampler import TokenSampler
+from outpace.spec.verifier import MatchVerifier, RejectionVerifier, Verifier
+
+
+class Admission:
+    """Turns requests into sequences.
+
+    Args:
+        model: the target's configuration.
+        max_model_len: longest context in tokens.
+        verification: the engine's rule.
+        drafters: the names that a request may choose from.
+        default_drafter: for requests that choose none.
+        open_text: makes the text end of a sequence.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        max_model_len: int,
+        verification: Verification,
+        drafters: Collection[str],
+        default_drafter: str,
+        open_text: Callable[[SamplingParams], TextSink],
+    ) -> None:
+        self.max_model_len = max_model_len
+        self._vocab_size = model.vocab_size
+        self._eos_token_ids = frozenset(model.eos_token_ids)
+        self._verification = verification
+        self._drafters = drafters
+        self._default_drafter = default_drafter
+        self._open_text = open_text
+        self._num_sequences = 0
+
+    def open(self, request: Request) -> list[Sequence]:
+        """The n sequences of a request.
+
+        Raises:
+            InvalidValueError: the request cannot be honoured.
+        """
+        self._check(request)
+        seed = request.params.seed if request.params.seed is not None else fresh_seed()
+        sequences: list[Sequence] = []
+        for index in range(request.params.n):
+            leader = sequences[0] if sequences else None
+            sequences.append(self._open(request, index, sample_seed(seed, index), leader))
+        return sequences
+
+    def _open(self, request: Request, index: int, seed: int, leader: Sequence | None) -> Sequence:
+        params, prompt = request.params, request.prompt_token_ids
+        ends = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            ends |= self._eos_token_ids
+        limit = self.max_model_len - len(prompt)
+        if params.max_tokens is not None:
+            limit = min(limit, params.max_tokens)
+        self._num_sequences += 1
+        return Sequence(
+            seq_id=self._num_sequences,
+            request=request,
+            index=index,
+            tokens=TokenBuffer(prompt),
+            sampler=TokenSampler(params, seed, ends),
+            history=TokenHistory(prompt),
+            output=SequenceOutput(params, self._eos_token_ids, limit, self._open_text(params)),
+            verifier=self._choose_verifier(params),
+            drafter=request.drafter or self._default_drafter,
+            leader=leader,
+        )
+
+    def _choose_verifier(self, params: SamplingParams) -> Verifier:
+        """Coupled where the user can tell the difference, rejection where it accepts more."""
+        rule = self._verification
+        if rule == "auto":
+            rule = "coupled" if params.greedy or params.seed is not None else "rejection"
+        return RejectionVerifier() if rule == "rejection" else MatchVerifier()
+
+    def _check(self, request: Request) -> None:
+        prompt = request.prompt_token_ids
+        if not prompt:
+            raise InvalidValueError("prompt", "", "must have at least one token")
+        if len(prompt) >= self.max_model_len:
+            raise InvalidValueError(
+                "prompt",
+                f"{len(prompt)} tokens",
+                f"must be shorter than the context of {self.max_model_len} tokens",
+            )
+        if request.drafter is not None and request.drafter not in self._drafters:
+            loaded = ", ".join(sorted(self._drafters))
+            raise InvalidValueError("drafter", request.drafter, f"choose a loaded one: {loaded}")
+        if request.num_speculative_tokens is not None:
+            check_integer(
+                "num_speculative_tokens",
+                request.num_speculative_tokens,
+                0,
+                MAX_SPECULATIVE_TOKENS,
+            )
+        self._check_token_ids("prompt", prompt)
+        self._check_token_ids("prediction", request.prediction)
+        self._check_token_ids("logit_bias", request.params.logit_bias)
+        self._check_token_ids("stop_token_ids", request.params.stop_token_ids)
+
+    def _check_token_ids(self, name: str, token_ids: Iterable[int]) -> None:
+        for token in token_ids:
+            if not 0 <= token < self._vocab_size:
+                raise InvalidValueError(
+                    f"{name} (token id)", token, f"the vocabulary has 0 to {self._vocab_size - 1}"
+                )

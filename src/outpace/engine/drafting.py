@@ -1,0 +1,78 @@
+"""The engine's side of drafting: who is asked, and what is told to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from outpace.engine.scheduler import Scheduled
+from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.tree import DraftTree
+from outpace.spec.verifier import RejectionVerifier
+
+
+class Drafting:
+    """All drafters of an engine; each sequence has one of them.
+
+    Args:
+        drafters: by name.
+
+    Raises:
+        ValueError: two drafters want different hidden states of the target.
+    """
+
+    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
+        self._drafters = drafters
+        wanted = {d.taps for d in drafters.values() if d.taps}
+        if len(wanted) > 1:
+            raise ValueError(f"drafters want different hidden states: {sorted(wanted)}")
+        self.taps: tuple[int, ...] = next(iter(wanted), ())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._drafters
+
+    def propose(self, parts: Sequence[Scheduled]) -> list[DraftTree]:
+        """A tree for each part within its budget; an empty one where there is none."""
+        trees = [DraftTree()] * len(parts)
+        groups: dict[str, list[int]] = {}
+        for i, part in enumerate(parts):
+            if part.draft_budget > 0:
+                groups.setdefault(part.sequence.drafter, []).append(i)
+        for name, members in groups.items():
+            asks = [_ask(parts[i]) for i in members]
+            for i, tree in zip(members, self._drafters[name].propose(asks), strict=True):
+                trees[i] = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
+                if len(tree) == 0:
+                    reasons = parts[i].sequence.counts.off_reasons
+                    reasons[tree.reason or f"{name} had nothing to propose"] += 1
+        return trees
+
+    def observe(self, parts: Sequence[Scheduled], seen: Sequence[Seen]) -> None:
+        """Tell each drafter what became of its sequences."""
+        groups: dict[str, list[Seen]] = {}
+        for part, sight in zip(parts, seen, strict=True):
+            groups.setdefault(part.sequence.drafter, []).append(sight)
+        for name, sights in groups.items():
+            self._drafters[name].observe(sights)
+
+    def forget(self, name: str, seq_id: int) -> None:
+        """A sequence ended or lost its blocks."""
+        self._drafters[name].forget(seq_id)
+
+    def wants_hidden(self, name: str) -> bool:
+        """Whether a drafter looks at the target's hidden states."""
+        return self._drafters[name].taps is not None
+
+
+def _ask(part: Scheduled) -> Ask:
+    sequence = part.sequence
+    return Ask(
+        seq_id=sequence.seq_id,
+        token_ids=sequence.tokens.array,
+        num_prompt=sequence.num_prompt,
+        budget=part.draft_budget,
+        block_table=sequence.table.blocks,
+        sampler=sequence.sampler,
+        history=sequence.history,
+        wants_probs=isinstance(sequence.verifier, RejectionVerifier),
+        prediction=sequence.request.prediction,
+    )

@@ -1,0 +1,219 @@
+"""The engine: token ids in, token ids out, a step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from outpace.cache.blocks import BlockManager
+from outpace.config import EngineConfig
+from outpace.control.controller import Candidate, Controller, Outcome, StepRecord
+from outpace.engine.admission import Admission
+from outpace.engine.drafting import Drafting
+from outpace.engine.scheduler import Scheduled, Scheduler
+from outpace.engine.segments import Segment, build_batch
+from outpace.engine.sequence import Sequence
+from outpace.errors import InvalidValueError
+from outpace.model.decoder import Hidden
+from outpace.model.runner import ModelRunner
+from outpace.request import FinishReason, Request
+from outpace.sampling.logprobs import token_logprob
+from outpace.spec.drafter import Seen
+from outpace.spec.verifier import Emission, TargetRows
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a step added to a sequence: its newest tokens are the last ``num_new`` ones."""
+
+    sequence: Sequence
+    num_new: int
+
+
+class Engine:
+    """Runs any number of sequences together; exact whatever else is in the batch.
+
+    Args:
+        runner: the target model with its cache.
+        blocks: the books of that cache.
+        drafting: the drafters.
+        controller: decides how much to draft.
+        admission: checks requests and makes their sequences.
+        config: limits and rules.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        blocks: BlockManager,
+        drafting: Drafting,
+        controller: Controller,
+        admission: Admission,
+        config: EngineConfig,
+    ) -> None:
+        self.runner = runner
+        self.blocks = blocks
+        self.drafting = drafting
+        self.controller = controller
+        self.admission = admission
+        self.config = config
+        self.scheduler = Scheduler(
+            blocks, config.max_num_seqs, config.max_num_batched_tokens, self._forget_draft
+        )
+        self._by_request: dict[str, list[Sequence]] = {}
+
+    def add(self, request: Request) -> list[Sequence]:
+        """Take in a request; returns its n sequences, which fill up as steps are made.
+
+        Raises:
+            InvalidValueError: the request cannot be honoured; nothing was taken in.
+        """
+        if request.request_id in self._by_request:
+            raise InvalidValueError("request_id", request.request_id, "is already running")
+        sequences = self.admission.open(request)
+        for sequence in sequences:
+            self.scheduler.add(sequence)
+        self._by_request[request.request_id] = sequences
+        return sequences
+
+    def abort(self, request_id: str) -> None:
+        """End a request now and free all it holds; an unknown or ended one is no error."""
+        for sequence in self._by_request.pop(request_id, []):
+            if sequence.output.finish_reason is None:
+                sequence.output.finish(FinishReason.ABORT)
+                self._retire(sequence)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any sequence is unfinished."""
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    @torch.inference_mode()
+    def step(self) -> list[Progress]:
+        """Advance every scheduled sequence by a piece of prompt or by some tokens."""
+        began = perf_counter()
+        parts = self.scheduler.schedule(self._budgets())
+        if not parts:
+            return []
+        drafting_began = perf_counter()
+        trees = self.drafting.propose(parts)
+        draft_seconds = perf_counter() - drafting_began
+
+        config = self.config
+        batch, segments = build_batch(parts, trees, config.block_size, config.tree_attention)
+        forward_began = perf_counter()
+        logits, hidden = self.runner.run(batch, self.drafting.taps)
+        verify_seconds = perf_counter() - forward_began
+
+        emissions = [self._verify(segment, logits) for segment in segments]
+        seen = [self._commit(*pair, hidden) for pair in zip(segments, emissions, strict=True)]
+        self.drafting.observe(parts, seen)
+        outcomes = [_count(*pair) for pair in zip(segments, emissions, strict=True)]
+        rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
+        self.controller.record(StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes)))
+
+        self._retire_finished(parts)
+        _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
+        return [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+
+    def _budgets(self) -> dict[int, int]:
+        """How many draft tokens each running sequence gets, noting why where it is none."""
+        running = self.scheduler.running
+        candidates = [
+            Candidate(s.seq_id, s.drafter, s.room, s.request.num_speculative_tokens)
+            for s in running
+        ]
+        budgets: dict[int, int] = {}
+        for sequence, budget in zip(running, self.controller.budgets(candidates), strict=True):
+            budgets[sequence.seq_id] = budget.tokens
+            if budget.reason and sequence.num_missing == 1:
+                sequence.counts.off_reasons[budget.reason] += 1
+        return budgets
+
+    def _verify(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
+        """Take tokens from the verifier one at a time until the walk or the sequence ends."""
+        sequence = segment.part.sequence
+        if not segment.part.completes:
+            return []
+        first = segment.first_logits_row
+        rows = logits[first : first + 1 + len(segment.tree)]
+        target = TargetRows(rows, sequence.sampler, sequence.history, len(sequence.tokens))
+        num_top = sequence.request.params.logprobs
+        emissions: list[Emission] = []
+        for emission in sequence.verifier.verify(segment.tree, target):
+            emissions.append(emission)
+            logprob = None
+            if num_top is not None:
+                logprob = token_logprob(rows[emission.parent + 1], emission.token, num_top)
+            sequence.tokens.append(emission.token)
+            sequence.history.append(emission.token)
+            if sequence.output.append(emission.token, emission.node is not None, logprob):
+                break
+        if sequence.first_token_at is None:
+            sequence.first_token_at = perf_counter()
+        return emissions
+
+    def _commit(self, segment: Segment, emissions: Seq[Emission], hidden: Hidden) -> Seen:
+        """Keep the known tokens and the accepted path in the cache, in contiguous slots."""
+        sequence = segment.part.sequence
+        start = sequence.num_computed
+        known_end = start + segment.part.num_known
+        path = [emission.node for emission in emissions if emission.node is not None]
+        self._move_path(sequence, known_end, path)
+        sequence.num_computed = known_end + len(path)
+        tokens = sequence.tokens.array[: sequence.num_computed]
+        self.blocks.commit(sequence.table, tokens)
+        self.blocks.trim(sequence.table, len(sequence.tokens))
+        last = taps = None
+        if self.drafting.wants_hidden(sequence.drafter):
+            rows = segment.rows_of(path)
+            last = hidden.last[rows]
+            taps = None if hidden.taps is None else hidden.taps[rows]
+        return Seen(sequence.seq_id, start, tuple(tokens[start:].tolist()), last, taps)
+
+    def _move_path(self, sequence: Sequence, base: int, path: list[int]) -> None:
+        """Bring accepted nodes from the slots of their nodes to those of their positions."""
+        if path == list(range(len(path))):
+            return
+        table = self.blocks.slots(sequence.table, base, base + path[-1] + 1).tolist()
+        self.runner.pool.move([table[node] for node in path], table[: len(path)])
+
+    def _retire_finished(self, parts: Seq[Scheduled]) -> None:
+        for sequence in [part.sequence for part in parts]:
+            if sequence.output.finish_reason is None:
+                continue
+            self._retire(sequence)
+            samples = self._by_request.get(sequence.request.request_id, [])
+            if all(sample.output.finish_reason for sample in samples):
+                self._by_request.pop(sequence.request.request_id, None)
+
+    def _retire(self, sequence: Sequence) -> None:
+        sequence.finished_at = perf_counter()
+        self.scheduler.remove(sequence)
+        self._forget_draft(sequence)
+        self.controller.forget(sequence.seq_id)
+
+    def _forget_draft(self, sequence: Sequence) -> None:
+        self.drafting.forget(sequence.drafter, sequence.seq_id)
+
+
+def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
+    """Book a segment's outcome with its sequence, and report it."""
+    sequence, tree = segment.part.sequence, segment.tree
+    accepted = sum(emission.node is not None for emission in emissions)
+    rejected = bool(emissions) and emissions[-1].rejected
+    if emissions:
+        sequence.counts.record(tree, len(emissions), accepted, rejected)
+    return Outcome(sequence.seq_id, sequence.drafter, len(tree), accepted, rejected)
+
+
+def _share_time(parts: Seq[Scheduled], draft: float, verify: float, whole: float) -> None:
+    """Book the step's time with the sequences that shared it, in equal parts."""
+    for part in parts:
+        counts = part.sequence.counts
+        counts.draft_seconds += draft / len(parts)
+        counts.verify_seconds += verify / len(parts)
+        counts.rest_seconds += (whole - draft - verify) / len(parts)

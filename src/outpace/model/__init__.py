@@ -1,0 +1,1 @@
+"""The target model: configuration, weights, decoder and attention; it knows nothing of requests."""
