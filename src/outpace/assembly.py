@@ -18,9 +18,10 @@ from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.warmup import is_batch_invariant, measure_step_times
-from outpace.errors import DraftError
+from outpace.errors import DraftError, InvalidValueError
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Decoder
+from outpace.model.linear import packing_works
 from outpace.model.loader import load_config, load_weights
 from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
@@ -30,7 +31,7 @@ from outpace.spec.drafters.table import Workshop, draft_models, make_drafter
 from outpace.text.output import SequenceText
 from outpace.text.tokenizer import Tokenizer
 
-_DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 # The attention may read up to this many slots past a sequence's last one, all of them masked.
 _READ_AHEAD = 512
 # Draft tokens for which the largest step's logits are planned when k is automatic.
@@ -57,9 +58,9 @@ class _Source:
     dtype: torch.dtype
 
     @classmethod
-    def find(cls, name: str, dtype: Dtype) -> _Source:
+    def find(cls, name: str, dtype: Dtype, device: torch.device) -> _Source:
         folder = resolve(name)
-        return cls(folder, load_config(folder), _DTYPES[dtype])
+        return cls(folder, load_config(folder), choose_dtype(dtype, device))
 
     @property
     def size(self) -> ModelSize:
@@ -85,10 +86,12 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         OutpaceError: a model is missing or damaged, a draft does not fit, or memory does not
             suffice; everything that can be checked is checked before weights are loaded.
     """
-    device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    target = _Source.find(model, config.dtype)
+    device = _choose_device(config.device)
+    target = _Source.find(model, config.dtype, device)
     tokenizer = Tokenizer.load(target.folder)
-    drafts = {one: _Source.find(one.model, one.dtype) for one in draft_models(config.drafter)}
+    drafts = {
+        one: _Source.find(one.model, one.dtype, device) for one in draft_models(config.drafter)
+    }
     for one, source in drafts.items():
         _check_vocabulary(one, tokenizer, source)
     plan = _plan(target, list(drafts.values()), config, device)
@@ -104,7 +107,8 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         vocab_size=target.config.vocab_size,
     )
     drafters = _make_drafters(config, workshop)
-    guarantee = "bit-exact" if is_batch_invariant(runner, config.block_size) else "near-tie"
+    invariant = is_batch_invariant(runner, config.block_size)
+    guarantee = "bit-exact" if invariant and config.tree_attention == "paths" else "near-tie"
     admission = Admission(
         target.config,
         plan.max_model_len,
@@ -116,6 +120,28 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     controller = _make_controller(config, runner)
     engine = Engine(runner, blocks, Drafting(drafters), controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee)
+
+
+def _choose_device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InvalidValueError("device", name, "is not available here; try cpu") from error
+    return device
+
+
+def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
+    """The precision that ``auto`` stands for: bf16, but fp32 on processors without bf16 kernels.
+
+    There bf16 is emulated and several times slower than fp32, although it is half the bytes.
+    """
+    if dtype != "auto":
+        return _DTYPES[dtype]
+    emulated = device.type == "cpu" and not packing_works()
+    return torch.float32 if emulated else torch.bfloat16
 
 
 def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -128,8 +127,10 @@ def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise InvalidValueError("drafter", f"prediction:{path}", f"the file {reason}") from error
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise InvalidValueError(
+            "drafter", f"prediction:{path}", f"the file cannot be read: {reason}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ class EngineConfig:
         verification: ``"coupled"`` (same tokens as plain decoding), ``"rejection"``
             (the same distribution), or ``"auto"``: coupled when a request has a seed, is
             greedy, or its draft carries no probabilities.
-        dtype: precision of weights and cache; ``"auto"`` is bfloat16.
+        dtype: precision of weights and cache; ``"auto"`` is bfloat16, except on processors
+            that can only emulate it, where it is float32.
         max_model_len: longest context in tokens; None: the model's own, if memory allows.
         max_num_seqs: most sequences in one step.
         max_num_batched_tokens: most known tokens (prompt pieces) in one step.
@@ -203,6 +205,6 @@ def check_integer(name: str, value: object, low: int, high: int | None = None) -
 
 def check_number(name: str, value: object, wanted: str, low: float, high: float) -> None:
     """Refuse anything but a finite number within [low, high]."""
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if not numeric or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type]
-        raise InvalidValueError(name, value, wanted)
+    if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+        return  # a NaN is not within any bounds
+    raise InvalidValueError(name, value, wanted)

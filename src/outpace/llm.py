@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from time import perf_counter
 from typing import Any
 
@@ -195,16 +196,23 @@ class LLM:
         prediction: str | None,
         drafter: str | None,
     ) -> Request:
-        if isinstance(prompt, str):
-            prompt = self.tokenizer.encode(prompt)
+        token_ids = self._token_ids(prompt)
         expected = self.tokenizer.encode(prediction, special=False) if prediction else ()
         return Request(
             request_id=f"request-{next(self._request_ids)}",
-            prompt_token_ids=tuple(prompt),
+            prompt_token_ids=token_ids,
             params=params,
             prediction=tuple(expected),
             drafter=drafter,
         )
+
+    def _token_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return tuple(self.tokenizer.encode(prompt))
+        try:
+            return tuple(index(token) for token in prompt)
+        except TypeError as error:
+            raise InvalidValueError("prompt", prompt, "give a text or a list of ids") from error
 
     def _result(self, request: Request, sequences: Sequence[EngineSequence]) -> RequestOutput:
         now = perf_counter()
@@ -242,7 +250,11 @@ class LLM:
 
 def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """A list of prompts, also of a single one."""
-    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, Sequence):
+        raise InvalidValueError("prompts", prompts, "give a text, a list of ids, or a list of both")
+    if len(prompts) > 0 and not isinstance(prompts[0], str | Sequence):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -70,15 +70,15 @@ class SamplingParams:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         for name in ("stop", "stop_token_ids"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+        if not isinstance(self.logit_bias, Mapping):
+            raise InvalidValueError("logit_bias", self.logit_bias, "must map token ids to numbers")
         self._check_numbers()
         self._check_lengths()
         self._check_stops()
         for token, bias in self.logit_bias.items():
             check_integer("logit_bias (token id)", token, 0)
-            check_number(
-                f"logit_bias[{token}]", bias, "must be a number in [-100, 100]", -100, 100
-            )
+            check_number(f"logit_bias[{token}]", bias, "must be a number in [-100, 100]", -100, 100)
 
     def _check_numbers(self) -> None:
         check_number("temperature", self.temperature, "must be a number in [0, 100]", 0, 100)
@@ -128,6 +128,14 @@ class SamplingParams:
             or self.frequency_penalty != 0
             or self.repetition_penalty != 1
         )
+
+
+def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, Iterable):
+        return tuple(value)
+    raise InvalidValueError(name, value, "must be a list")
 
 
 class FinishReason(StrEnum):
@@ -280,7 +288,7 @@ class RequestOutput:
         return self.outputs[0].speculative
 
     def as_dict(self) -> dict[str, Any]:
-        """A plain structure for JSON: text, token_ids, finish_reason, usage, speculative, timing."""
+        """A plain structure for JSON; the fields of the first sample stand at the top."""
         from dataclasses import asdict
 
         first = asdict(self.outputs[0])

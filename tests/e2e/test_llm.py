@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace import LLM, OutpaceError, SamplingParams
 from outpace.errors import CapacityError, CheckpointError, DraftError, InvalidValueError
+
+import tiny
 
 PROMPT = "the quick brown fox jumps over the lazy dog and the quick brown fox"
 
@@ -192,6 +193,7 @@ def test_a_draft_with_another_tokenizer_is_refused(tiny_folder: Path, tmp_path: 
         ({"max_model_len": 100_000}, CapacityError, "512"),
         ({"max_model_len": 300, "kv_cache_tokens": 200}, CapacityError, "at least one context"),
         ({"kv_cache_tokens": 10**12}, CapacityError, "lower"),
+        ({"device": "abacus"}, InvalidValueError, "try cpu"),
         ({"no_such_option": 1}, InvalidValueError, "choose one of"),
     ],
 )
@@ -211,7 +213,9 @@ def test_models_that_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", ["", [], [400], [-1], [0] * 512, [1, 2, 10**9]], ids=lambda p: f"{str(p)[:12]}"
+    "prompt",
+    ["", [], [400], [-1], [0] * 512, [1, 2, 10**9], [1.5], [1, "a"], [[1]]],
+    ids=lambda p: f"{str(p)[:12]}",
 )
 def test_prompts_that_cannot_be(tiny_llm: LLM, prompt: str | list[int]) -> None:
     with pytest.raises(InvalidValueError, match="prompt"):

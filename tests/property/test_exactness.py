@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 import torch
-from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,8 @@ from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+
+from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

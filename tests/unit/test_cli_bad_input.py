@@ -92,12 +92,12 @@ def test_unknown_drafter_lists_those_that_exist(capsys: Any) -> None:
 def test_prediction_file_that_is_missing_or_not_text(tmp_path: Path, capsys: Any) -> None:
     missing = tmp_path / "missing"
     assert one_error(["generate", "hi", "--drafter", f"prediction:{missing}"], capsys) == (
-        f"drafter = 'prediction:{missing}': the file No such file or directory"
+        f"drafter = 'prediction:{missing}': the file cannot be read: No such file or directory"
     )
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
     assert one_error(["generate", "hi", "--drafter", f"prediction:{binary}"], capsys) == (
-        f"drafter = 'prediction:{binary}': the file is not UTF-8"
+        f"drafter = 'prediction:{binary}': the file cannot be read: it is not UTF-8"
     )
 
 

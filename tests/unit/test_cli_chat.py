@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from fake_llm import FakeLLM
 from outpace.cli import loading, run
 from outpace.cli.chat import Conversation
 from outpace.errors import InvalidValueError
 from outpace.request import SamplingParams
+
+from fake_llm import FakeLLM
 
 
 def talk(monkeypatch: pytest.MonkeyPatch, llm: FakeLLM, text: str, *options: str) -> int:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from fake_llm import FakeLLM
 from outpace.cli import loading, run
 from outpace.cli.demo_report import highlighted
 from outpace.demo.kinds import kinds
 from outpace.demo.measure import compare, drafters_for
 from outpace.request import SamplingParams
+
+from fake_llm import FakeLLM
 
 
 def demonstrate(monkeypatch: pytest.MonkeyPatch, llm: FakeLLM, *options: str) -> int:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fake_llm import FakeLLM
 from outpace.cli import loading, run
+
+from fake_llm import FakeLLM
 
 
 @pytest.fixture

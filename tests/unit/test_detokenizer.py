@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as Backend
 
-import tiny
 from outpace.text.detokenizer import Detokenizer
 from outpace.text.tokenizer import Tokenizer
+
+import tiny
 
 BYTES = Tokenizer(tiny.byte_bpe())
 SENTENCE = Tokenizer(tiny.sentencepiece_bpe())

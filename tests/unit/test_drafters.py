@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from engines import CONTEXT, VOCAB, make_runner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,8 @@ from outpace.spec.drafters.lookup import longest_match
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+
+from engines import CONTEXT, VOCAB, make_runner
 
 
 def ask(
@@ -212,9 +213,7 @@ def test_vocabularies_that_differ_in_padding(size: int) -> None:
 
 
 def test_first_of_asks_on_only_where_nothing_was_said() -> None:
-    drafter = FirstOfDrafter(
-        [PredictionDrafter(PredictionConfig()), NgramDrafter(NgramConfig())]
-    )
+    drafter = FirstOfDrafter([PredictionDrafter(PredictionConfig()), NgramDrafter(NgramConfig())])
     loop = [7, 6, 7, 6]
     trees = drafter.propose(
         [ask(loop, prediction=(1, 2), num_prompt=4), ask(loop, num_prompt=4), ask([1, 2])]

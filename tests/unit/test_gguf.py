@@ -14,12 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import tiny
 from outpace.errors import CheckpointError
 from outpace.model import gguf as module
 from outpace.model.gguf import convert
 from outpace.model.loader import load_config, load_weights
 from outpace.text.tokenizer import Tokenizer
+
+import tiny
 
 
 @pytest.fixture(scope="module")

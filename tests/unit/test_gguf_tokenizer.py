@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import tiny
 from outpace.errors import CheckpointError
 from outpace.model.gguf_tokenizer import write_tokenizer
 from outpace.text.tokenizer import Tokenizer
+
+import tiny
 
 
 def test_demo_tokenizer_against_transformers(demo_folder: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import tiny
 from outpace.errors import CheckpointError
 from outpace.model.loader import fingerprint, load_config, load_weights
+
+import tiny
 
 Q_PROJ = "model.layers.0.self_attn.q_proj.weight"
 WEIGHTS = "model.safetensors"

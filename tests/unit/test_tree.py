@@ -30,7 +30,9 @@ def test_ancestors_depths_and_paths_agree(tree: DraftTree) -> None:
 @given(trees())
 def test_paths_cover_the_tree_and_end_in_its_leaves(tree: DraftTree) -> None:
     assert {node for path in tree.paths for node in path} == set(range(len(tree)))
-    assert [path[-1] for path in tree.paths] == [n for n in range(len(tree)) if not tree.children(n)]
+    assert [path[-1] for path in tree.paths] == [
+        n for n in range(len(tree)) if not tree.children(n)
+    ]
 
 
 @given(trees(), st.integers(0, 30), st.integers(0, 12))

@@ -43,9 +43,7 @@ class Batch:
         self.num_rows += len(token_ids)
         return first
 
-    def append_run(
-        self, token_ids: NDArray[np.int64], start: int, slots: NDArray[np.int64]
-    ) -> int:
+    def append_run(self, token_ids: NDArray[np.int64], start: int, slots: NDArray[np.int64]) -> int:
         """Add consecutive tokens of one sequence under one causal view.
 
         Args:

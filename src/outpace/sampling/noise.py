@@ -65,9 +65,9 @@ def gumbel(seed: int, position: int, token_ids: NDArray[np.int64]) -> NDArray[np
     The noise of a token does not depend on which other tokens are asked for, so that a drafter
     that perturbs its own few candidates meets the target's noise.
     """
-    word = np.uint64(_key(seed, position, Stream.HEAD))
+    key = np.uint64(_key(seed, position, Stream.HEAD))
     with np.errstate(over="ignore"):
-        word = (token_ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) ^ word
+        word = (token_ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) ^ key
         word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         word = word ^ (word >> np.uint64(31))

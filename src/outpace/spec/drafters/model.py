@@ -68,7 +68,7 @@ class ModelDrafter:
     """
 
     name = "model"
-    taps = None
+    taps: tuple[int, ...] | None = None
 
     def __init__(self, runner: ModelRunner, block_size: int, vocab_size: int) -> None:
         self._runner = runner

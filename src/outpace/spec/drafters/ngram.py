@@ -17,7 +17,7 @@ class NgramDrafter:
     """Continues as the longest, most recent match of the last tokens did (Saxena 2023)."""
 
     name = "ngram"
-    taps = None
+    taps: tuple[int, ...] | None = None
 
     def __init__(self, config: NgramConfig) -> None:
         self._config = config

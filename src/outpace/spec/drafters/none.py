@@ -12,7 +12,7 @@ class NoneDrafter:
     """Never proposes anything."""
 
     name = "none"
-    taps = None
+    taps: tuple[int, ...] | None = None
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """Empty trees."""

@@ -34,7 +34,7 @@ class PredictionDrafter:
     """
 
     name = "prediction"
-    taps = None
+    taps: tuple[int, ...] | None = None
 
     def __init__(self, config: PredictionConfig, default: tuple[int, ...] = ()) -> None:
         self._config = config
