@@ -3,8 +3,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 import tiny
+
+# No deadlines: how long a test takes says nothing here, on a machine shared with others. And
+# generating a batch of requests is slow by nature.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For work on the engine: `pytest --hypothesis-profile=noshrink` fails at once, without shrinking.
+settings.register_profile(
+    "noshrink",
+    parent=settings.get_profile("default"),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+settings.load_profile("default")
 
 
 @pytest.fixture(scope="session")

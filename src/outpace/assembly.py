@@ -140,7 +140,7 @@ def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     """
     if dtype != "auto":
         return _DTYPES[dtype]
-    emulated = device.type == "cpu" and not packing_works()
+    emulated = device.type == "cpu" and not packing_works(torch.bfloat16)
     return torch.float32 if emulated else torch.bfloat16
 
 

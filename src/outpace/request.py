@@ -121,6 +121,11 @@ class SamplingParams:
         return self.temperature == 0
 
     @property
+    def filtered(self) -> bool:
+        """Whether some tokens are excluded by their probability."""
+        return self.min_p > 0 or self.top_k > 0 or self.top_p < 1
+
+    @property
     def penalised(self) -> bool:
         """Whether a token's logit depends on the tokens before it."""
         return (

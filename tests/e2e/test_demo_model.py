@@ -33,7 +33,7 @@ def prompts(llm: LLM) -> list[list[int]]:
     ]
 
 
-def mixed_params(max_tokens: int = 40) -> list[SamplingParams]:
+def mixed_params(max_tokens: int = 24) -> list[SamplingParams]:
     return [
         SamplingParams(max_tokens=max_tokens),
         SamplingParams(temperature=0.8, seed=7, max_tokens=max_tokens),

@@ -24,9 +24,19 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def rows_with(works: bool, dtype: torch.dtype, rows: int) -> int:
+    """The row rule as it is where packing works, or does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear, "packing_works", lambda dtype: works)
+        return padded_rows(rows, dtype)
+
+
 def test_padded_rows() -> None:
-    assert [padded_rows(rows, torch.float32) for rows in (1, 4, 5, 64)] == [4, 4, 8, 64]
-    assert [padded_rows(rows, torch.bfloat16) for rows in (1, 2, 3, 64)] == [2, 2, 3, 64]
+    numbers = (1, 4, 5, 64)
+    assert [rows_with(False, torch.float32, rows) for rows in numbers] == [4, 4, 8, 64]
+    assert [rows_with(True, torch.float32, rows) for rows in numbers] == [1, 4, 5, 64]
+    assert [rows_with(False, torch.bfloat16, rows) for rows in numbers] == [1, 4, 5, 64]
+    assert [rows_with(True, torch.bfloat16, rows) for rows in numbers] == [2, 4, 5, 64]
 
 
 @DTYPES
@@ -41,18 +51,21 @@ def test_linear_bits_do_not_depend_on_the_rows(dtype: torch.dtype, inner: int, o
                 x.double(), weight.double(), None if offset is None else bias.double()
             )
             torch.testing.assert_close(whole.double(), expected, atol=0.3, rtol=2e-2)
-            for rows in [*range(1, 41), 100, 128]:
-                count = padded_rows(rows, dtype)
+            for rows in [*range(1, 65), 100, 128]:
+                count = rows_with(isinstance(layer, PackedLinear), dtype, rows)
                 assert torch.equal(layer(x[:count].clone()), whole[:count]), rows
                 assert torch.equal(layer(x[-count:].clone()), whole[-count:]), rows
 
 
-def test_linear_falls_back_when_the_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.randn(32, 32).bfloat16()
-    kind = PackedLinear if packing_works() else PlainLinear
+@DTYPES
+def test_linear_falls_back_when_the_check_fails(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = torch.randn(32, 32).to(dtype)
+    kind = PackedLinear if packing_works(dtype) else PlainLinear
     assert isinstance(make_linear(weight, None), kind)
-    assert isinstance(make_linear(weight.float(), None), PlainLinear)
-    monkeypatch.setattr(linear, "packing_works", lambda: False)
+    assert isinstance(make_linear(weight.double(), None), PlainLinear)
+    monkeypatch.setattr(linear, "packing_works", lambda dtype: False)
     assert isinstance(make_linear(weight, None), PlainLinear)
 
 
@@ -64,18 +77,18 @@ def test_packing_check_survives_missing_operators(
         raise error("no such operator")
 
     monkeypatch.setattr(linear, "PackedLinear", broken)
-    assert packing_works.__wrapped__() is False
+    assert packing_works.__wrapped__(torch.bfloat16) is False
 
 
 def test_packing_check_refuses_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "PackedLinear", lambda w, b: lambda x: F.linear(x, w, b) + 1)
-    assert packing_works.__wrapped__() is False
+    assert packing_works.__wrapped__(torch.bfloat16) is False
     monkeypatch.setattr(
         linear, "PackedLinear", lambda w, b: lambda x: F.linear(x, w, b) * (1 + len(x) % 2 / 128)
     )
-    assert packing_works.__wrapped__() is False
+    assert packing_works.__wrapped__(torch.bfloat16) is False
     monkeypatch.setattr(linear, "PackedLinear", PlainLinear)
-    assert packing_works.__wrapped__() is True
+    assert packing_works.__wrapped__(torch.bfloat16) is True
 
 
 @DTYPES

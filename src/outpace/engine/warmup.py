@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from time import perf_counter
 
 import numpy as np
@@ -11,14 +11,18 @@ from torch import Tensor
 
 from outpace.model.runner import Batch, ModelRunner
 
-_ROWS = (1, 2, 4, 5, 8, 9, 16, 32)
+_ROWS = (1, 2, 4, 8, 16)
 
 
 @torch.inference_mode()
-def measure_step_times(runner: ModelRunner, repeats: int = 3) -> dict[int, float]:
-    """Seconds of a forward pass with logits, by rows: the median of a few."""
-    times: dict[int, list[float]] = {rows: [] for rows in _ROWS}
-    for repeat in range(repeats + 1):
+def measure_step_times(runner: ModelRunner, repeats: int = 2) -> dict[int, float]:
+    """Seconds of a forward pass with logits, by rows: the shortest of a few.
+
+    The shortest, since everything that disturbs a measurement makes it longer; the table is
+    corrected while steps are made.
+    """
+    times = dict.fromkeys(_ROWS, math.inf)
+    for _ in range(repeats):
         for rows in _ROWS:
             batch = Batch()
             # Slot 0 is the padding's: what is read and written there matters to nobody.
@@ -26,25 +30,24 @@ def measure_step_times(runner: ModelRunner, repeats: int = 3) -> dict[int, float
             batch.logits_rows.extend(range(rows))
             began = perf_counter()
             runner.run(batch)
-            if repeat > 0:  # the first round warms up
-                times[rows].append(perf_counter() - began)
-    return {rows: statistics.median(seconds) for rows, seconds in times.items()}
+            times[rows] = min(times[rows], perf_counter() - began)
+    return times
 
 
 @torch.inference_mode()
-def is_batch_invariant(runner: ModelRunner, block_size: int, length: int = 7) -> bool:
+def is_batch_invariant(runner: ModelRunner, block_size: int, length: int = 5) -> bool:
     """Whether this model on this machine gives a token the same bits however it is batched.
 
     The rules that make it so were established on some processors; on others they are put to
-    the test here: a short text computed at once, beside another, and token by token.
+    the test here: a short text computed at once and in pieces of one, two and more rows.
     """
     generator = np.random.default_rng(0)
     text = generator.integers(0, runner.decoder.config.vocab_size, length)
     slots = block_size + np.arange(length)  # behind the null block; nothing lives there yet
     alone = _logits(runner, text, slots, pieces=(length,))
-    stepwise = _logits(runner, text, slots, pieces=(1,) * length)
-    halves = _logits(runner, text, slots, pieces=(3, length - 3))
-    return torch.equal(alone, stepwise) and torch.equal(alone, halves)
+    one_first = _logits(runner, text, slots, pieces=(1, length - 1))
+    two_first = _logits(runner, text, slots, pieces=(2, length - 2))
+    return torch.equal(alone, one_first) and torch.equal(alone, two_first)
 
 
 def _logits(

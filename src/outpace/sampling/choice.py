@@ -8,16 +8,16 @@ from torch import Tensor
 
 from outpace.sampling.noise import Stream, gumbel, tail_gumbel, uniform
 
-HEAD_SIZE = 64
+LIKELY = 2.0**-13
 
 
 def choose(probs: Tensor, seed: int, position: int) -> int:
     """Draw a token exactly from ``probs`` as a pure function of probs, seed and position.
 
-    The Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) on the ``HEAD_SIZE`` likeliest
-    tokens, with all other tokens as one more candidate: the largest of their perturbed
+    The Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) on the tokens that are at least
+    ``LIKELY``, with all others as one more candidate: the largest of their perturbed
     log-probabilities has the distribution of one Gumbel variable shifted by the log of their
-    sum. If that candidate wins, one uniform picks the token within the tail. This costs a top-k
+    sum. If that candidate wins, one uniform picks the token among them. This costs a comparison
     instead of a hash for each of the vocabulary's tokens, and still couples to any drafter that
     uses the same noise (Daliri et al. 2025, arXiv 2408.07978).
 
@@ -26,27 +26,21 @@ def choose(probs: Tensor, seed: int, position: int) -> int:
         seed: of the sequence.
         position: of the token to be drawn, counted from the start of the prompt.
     """
-    head, ids = probs.topk(min(HEAD_SIZE, len(probs)))
-    weights = head.numpy().astype(np.float64)
-    tokens = ids.numpy()
-    with np.errstate(divide="ignore"):
-        scores = np.log(weights) + gumbel(seed, position, tokens)
-    best = int(scores.argmax())
-    tail_mass = _tail_mass(probs, weights)
-    if tail_mass > 0 and np.log(tail_mass) + tail_gumbel(seed, position) > scores[best]:
-        tail = probs.clone()
-        tail[ids] = 0.0
-        return draw(tail, uniform(seed, position, Stream.TAIL_TOKEN))
-    return int(tokens[best])
-
-
-def _tail_mass(probs: Tensor, head: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """What is left beside the head; 0 when the rest of the vocabulary is filtered out."""
-    if len(head) == len(probs) or head[-1] == 0:
-        return 0.0
-    rest = float(probs.sum(dtype=torch.float64)) - float(head.sum())
-    # Below this the difference of two sums is rounding, and the mass beyond any observation.
-    return rest if rest > 1e-12 else 0.0
+    values = probs.numpy()
+    tokens = np.flatnonzero(values >= LIKELY)
+    head = values[tokens].astype(np.float64)
+    tail_mass = float(probs.sum()) - float(head.sum())
+    best, best_score = -1, -np.inf
+    if len(tokens):
+        scores = np.log(head) + gumbel(seed, position, tokens)
+        winner = int(scores.argmax())
+        best, best_score = int(tokens[winner]), float(scores[winner])
+    # A smaller rest is the rounding of two sums, and where filters were at work there is none.
+    if tail_mass > 1e-6 and np.log(tail_mass) + tail_gumbel(seed, position) > best_score:
+        tail = torch.where(probs < LIKELY, probs, 0.0)
+        if float(tail.sum()) > 0:
+            return draw(tail, uniform(seed, position, Stream.TAIL_TOKEN))
+    return best
 
 
 def draw(weights: Tensor, u: float) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from outpace.request import SamplingParams
+
+_LIKELY = 2.0**-13
 
 
 class TokenHistory:
@@ -100,6 +103,8 @@ def distribution(logits: Tensor, params: SamplingParams) -> Tensor:
         probs[int(logits.argmax())] = 1.0
         return probs
     probs = torch.softmax(logits / params.temperature, dim=-1)
+    if not params.filtered:
+        return probs
     if params.min_p > 0:
         probs = torch.where(probs < params.min_p * probs.max(), 0.0, probs)
     if 0 < params.top_k < len(probs):
@@ -115,11 +120,15 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
 
     (Holtzman et al. 2020, arXiv 1904.09751.) The mass is that of what earlier filters left.
     """
+    values = probs.numpy()
     wanted = top_p * float(probs.sum())
-    for width in (128, len(probs)):
-        kept, ids = probs.topk(min(width, len(probs)))
-        before = kept.cumsum(0) - kept
-        if float(before[-1]) >= wanted or width >= len(probs):
-            break
-    kept = torch.where(before < wanted, kept, 0.0)
-    return torch.zeros_like(probs).scatter_(0, ids, kept)
+    # The nucleus is usually among a few likely tokens: sorting the vocabulary is the exception.
+    ids = np.flatnonzero(values >= _LIKELY)
+    if float(values[ids].sum()) < wanted:
+        ids = np.arange(len(values))
+    order = ids[np.argsort(-values[ids], kind="stable")]
+    kept = values[order].astype(np.float64)
+    inside = order[: 1 + np.searchsorted(np.cumsum(kept), wanted)]
+    nucleus = torch.zeros_like(probs)
+    nucleus.numpy()[inside] = values[inside]
+    return nucleus
