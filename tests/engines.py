@@ -48,14 +48,19 @@ CONFIG = ModelConfig.from_hf(
 
 
 def make_runner(
-    dtype: torch.dtype = torch.float32, seed: int = 0, num_slots: int = 4096
+    dtype: torch.dtype = torch.float32, seed: int = 0, num_slots: int = 4096, noise: float = 0.0
 ) -> ModelRunner:
-    """A random model, peaked enough that its choices depend on the context."""
+    """A random model, peaked enough that its choices depend on the context.
+
+    With ``noise`` it is a relative of the model of that seed: a draft that is often right.
+    """
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in CONFIG.weight_shapes().items():
         scale = 0.15 if len(shape) == 2 else 0.0
         weights[name] = torch.randn(shape, generator=generator) * scale + (len(shape) == 1)
+    for weight in weights.values() if noise else ():
+        weight += torch.randn(weight.shape, generator=generator) * noise
     decoder = Decoder(CONFIG, weights, dtype, torch.device("cpu"))
     shape = (CONFIG.num_layers, num_slots, CONFIG.num_kv_heads, CONFIG.head_dim)
     return ModelRunner(decoder, KVPool(*shape, dtype, torch.device("cpu")))
