@@ -204,8 +204,7 @@ class Speculation:
         verification: ``coupled`` or ``rejection``.
         guarantee: ``bit-exact``, ``near-tie`` or ``distribution``: what holds on this machine.
         target_steps: forward passes of the target that yielded at least one token.
-        drafted: draft tokens that were verified along the chosen path or rejected, i.e. all
-            nodes of all drafts.
+        drafted: draft tokens that the target checked: all nodes of all drafts.
         accepted: drafted tokens that were emitted.
         rejections: steps at which a draft token stood beside the target's choice and lost.
         drafted_per_position, accepted_per_position: index 0 is the first draft position; in a

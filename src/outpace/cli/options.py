@@ -33,8 +33,16 @@ class EngineOptions:
         ),
     ] = "demo"
     dtype: Annotated[
-        str, Option(help="Precision: bf16, fp32 or auto (bf16).", rich_help_panel=_MODEL)
+        str,
+        Option(
+            help="Precision: bf16, fp32, or auto: bf16 unless the CPU can only emulate it.",
+            rich_help_panel=_MODEL,
+        ),
     ] = "auto"
+    device: Annotated[
+        str | None,
+        Option(help="cpu or cuda.", rich_help_panel=_MODEL, show_default="a GPU if there is one"),
+    ] = None
     max_model_len: Annotated[
         int | None,
         Option(
@@ -91,6 +99,7 @@ class EngineOptions:
             dtype=_DTYPES[self.dtype],  # type: ignore[arg-type]
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
+            device=self.device,
         )
 
 
