@@ -96,7 +96,7 @@ def make_engine(
         CONFIG, context, config.verification, named, default, lambda params: NoText()
     )
     chosen = controller or FixedController(6)
-    return Engine(runner, blocks, Drafting(named), chosen, admission, config)
+    return Engine(runner, blocks, Drafting(named, VOCAB), chosen, admission, config)
 
 
 def run(engine: Engine, requests: Sequence[Request]) -> list[list[EngineSequence]]:

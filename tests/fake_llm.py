@@ -88,6 +88,7 @@ class FakeLLM:
     """Answers by drafter; ``failure`` is raised after the first chunk of a stream."""
 
     guarantee = "bit-exact"
+    setting = "float32, 1 thread"
 
     def __init__(
         self,

@@ -11,14 +11,21 @@ import torch
 from outpace.cache.blocks import BlockManager
 from outpace.cache.plan import MemoryPlan, ModelSize, plan_memory
 from outpace.cache.pools import KVPool
-from outpace.config import Dtype, EngineConfig, ModelDraftConfig, NgramConfig, PredictionConfig
+from outpace.config import (
+    AUTO_DRAFTER,
+    Dtype,
+    EngineConfig,
+    ModelDraftConfig,
+    NgramConfig,
+    PredictionConfig,
+)
 from outpace.control.controller import AutomaticController, Controller, FixedController
 from outpace.control.cost import CostTable
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
-from outpace.engine.warmup import is_batch_invariant, measure_step_times
-from outpace.errors import DraftError, InvalidValueError
+from outpace.engine.warmup import has_finite_logits, is_batch_invariant, measure_step_times
+from outpace.errors import CheckpointError, DraftError, InvalidValueError
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Decoder
 from outpace.model.linear import packing_works
@@ -76,7 +83,13 @@ class _Source:
         decoder = Decoder(self.config, weights, self.dtype, device)
         config = self.config
         shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
-        return ModelRunner(decoder, KVPool(*shape, self.dtype, device))
+        runner = ModelRunner(decoder, KVPool(*shape, self.dtype, device))
+        if not has_finite_logits(runner):
+            raise CheckpointError(
+                f"{self.folder}: the model computes NaN or infinity in {self.dtype}; its weights "
+                "are damaged: download it again"
+            )
+        return runner
 
 
 def assemble(model: str, config: EngineConfig) -> Assembly:
@@ -87,6 +100,8 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
             suffice; everything that can be checked is checked before weights are loaded.
     """
     device = _choose_device(config.device)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     target = _Source.find(model, config.dtype, device)
     tokenizer = Tokenizer.load(target.folder)
     drafts = {
@@ -118,7 +133,8 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         lambda params: SequenceText.opener(tokenizer, params),
     )
     controller = _make_controller(config, runner)
-    engine = Engine(runner, blocks, Drafting(drafters), controller, admission, config)
+    drafting = Drafting(drafters, target.config.vocab_size)
+    engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee)
 
 
@@ -127,7 +143,7 @@ def _choose_device(name: str | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InvalidValueError("device", name, "is not available here; try cpu") from error
     return device
@@ -178,6 +194,7 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
         "none": NoneDrafter(),
         "ngram": make_drafter(NgramConfig(), workshop),
         "prediction": make_drafter(PredictionConfig(), workshop),
+        "auto": make_drafter(AUTO_DRAFTER, workshop),
     }
     drafters[config.drafter.name] = make_drafter(config.drafter, workshop)
     return drafters

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Literal
 
 from outpace.errors import InvalidValueError
@@ -13,6 +15,42 @@ Verification = Literal["auto", "coupled", "rejection"]
 TreeAttention = Literal["paths", "mask"]
 
 MAX_SPECULATIVE_TOKENS = 64
+
+
+def _spelled_out(dtype: str) -> str:
+    """``bf16`` and ``fp32`` are accepted everywhere, and everywhere mean the same."""
+    dtype = {"bf16": "bfloat16", "fp32": "float32"}.get(dtype, dtype)
+    _check_choice("dtype", dtype, ("auto", "bfloat16", "float32"))
+    return dtype
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidValueError(name, value, f"choose one of {', '.join(choices)}")
+
+
+def check_type(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
+    """Refuse what is not of a kind; ``wanted`` says in words what is."""
+    if not isinstance(value, kind):
+        raise InvalidValueError(name, value, f"must be {wanted}")
+
+
+def check_integer(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Refuse anything but an integer within [low, high]; a bool is not an integer here."""
+    wanted = f"must be an integer of at least {low}"
+    if high is not None:
+        wanted = f"must be an integer from {low} to {high}"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidValueError(name, value, wanted)
+    if value < low or (high is not None and value > high):
+        raise InvalidValueError(name, value, wanted)
+
+
+def check_number(name: str, value: object, wanted: str, low: float, high: float) -> None:
+    """Refuse anything but a finite number within [low, high]."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+        return  # a NaN is not within any bounds
+    raise InvalidValueError(name, value, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +73,9 @@ class NgramConfig:
     name = "ngram"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_ngram <= self.max_ngram:
+        check_integer("max_ngram", self.max_ngram, 1)
+        check_integer("min_ngram", self.min_ngram, 1)
+        if self.min_ngram > self.max_ngram:
             raise InvalidValueError(
                 "min_ngram", self.min_ngram, f"must lie in [1, max_ngram = {self.max_ngram}]"
             )
@@ -52,6 +92,10 @@ class ModelDraftConfig:
     dtype: Dtype = "auto"
     name = "model"
 
+    def __post_init__(self) -> None:
+        check_type("model", self.model, str, "a text")
+        object.__setattr__(self, "dtype", _spelled_out(self.dtype))
+
 
 @dataclass(frozen=True, slots=True)
 class PredictionConfig:
@@ -66,8 +110,8 @@ class PredictionConfig:
     name = "prediction"
 
     def __post_init__(self) -> None:
-        if self.min_match < 1:
-            raise InvalidValueError("min_match", self.min_match, "must be at least 1")
+        check_type("text", self.text, str, "a text")
+        check_integer("min_match", self.min_match, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +119,28 @@ class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
     drafters: tuple[DrafterConfig, ...]
-    name = "first_of"
+
+    @property
+    def name(self) -> str:
+        """The names of its drafters, joined by ``+``, as it is written on the command line."""
+        return "+".join(drafter.name for drafter in self.drafters)
 
     def __post_init__(self) -> None:
+        check_type("drafters", self.drafters, tuple, "a tuple of drafter configurations")
         if not self.drafters:
             raise InvalidValueError("drafters", (), "first_of needs at least one drafter")
-        if any(isinstance(d, FirstOfConfig | NoDrafter) for d in self.drafters):
-            raise InvalidValueError(
-                "drafters", tuple(d.name for d in self.drafters), "list real drafters only"
-            )
+        for drafter in self.drafters:
+            if not isinstance(drafter, NgramConfig | ModelDraftConfig | PredictionConfig):
+                wanted = "list ngram, model and prediction drafters only"
+                raise InvalidValueError("drafters", drafter, wanted)
 
 
 DrafterConfig = NoDrafter | NgramConfig | ModelDraftConfig | PredictionConfig | FirstOfConfig
 
+AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), NgramConfig()))
+
+# A "+" joins drafters where the name of one follows; any other belongs to a path.
+_JOINT = re.compile(r"\+(?=(?:none|auto|ngram|model|prediction)(?:[:+]|$))")
 DRAFTER_SPELLINGS = "none, auto, ngram, model:PATH, prediction:FILE, or several joined by '+'"
 
 
@@ -102,8 +155,9 @@ def parse_drafter(spec: str) -> DrafterConfig:
         InvalidValueError: unknown drafter, missing argument, or a prediction file that
             cannot be read as UTF-8.
     """
-    if "+" in spec and not Path(spec.partition(":")[2]).exists():
-        return FirstOfConfig(tuple(parse_drafter(part) for part in spec.split("+")))
+    parts = _JOINT.split(spec)
+    if len(parts) > 1:
+        return FirstOfConfig(tuple(parse_drafter(part) for part in parts))
     kind, _, argument = spec.partition(":")
     if kind in ("model", "prediction") and not argument:
         if kind == "prediction":
@@ -115,7 +169,7 @@ def parse_drafter(spec: str) -> DrafterConfig:
         case "ngram" if not argument:
             return NgramConfig()
         case "auto" if not argument:
-            return FirstOfConfig((PredictionConfig(), NgramConfig()))
+            return AUTO_DRAFTER
         case "model":
             return ModelDraftConfig(argument)
         case "prediction":
@@ -126,8 +180,10 @@ def parse_drafter(spec: str) -> DrafterConfig:
 def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+    except (OSError, ValueError) as error:
+        reason = str(getattr(error, "strerror", None) or "its name is not one of a file")
+        if isinstance(error, UnicodeDecodeError):
+            reason = "it is not UTF-8"
         raise InvalidValueError(
             "drafter", f"prediction:{path}", f"the file cannot be read: {reason}"
         ) from error
@@ -142,8 +198,8 @@ class EngineConfig:
         num_speculative_tokens: draft tokens a step, the paper's k; ``"auto"`` chooses k for
             each request and step from its own acceptance and the measured step times.
         verification: ``"coupled"`` (same tokens as plain decoding), ``"rejection"``
-            (the same distribution), or ``"auto"``: coupled when a request has a seed, is
-            greedy, or its draft carries no probabilities.
+            (the same distribution), or ``"auto"``: coupled when a request has a seed or is
+            greedy, rejection otherwise.
         dtype: precision of weights and cache; ``"auto"`` is bfloat16, except on processors
             that can only emulate it, where it is float32.
         max_model_len: longest context in tokens; None: the model's own, if memory allows.
@@ -156,6 +212,8 @@ class EngineConfig:
             exact bit for bit; ``"mask"`` computes the tree once under an ancestor mask,
             where off the first branch the last bits may differ.
         device: a torch device; None: the GPU if there is one.
+        threads: CPU threads of this process; None: as PyTorch chooses, all cores. Beside
+            another busy process one thread less than cores is often much faster.
     """
 
     drafter: DrafterConfig = field(default_factory=NgramConfig)
@@ -170,10 +228,13 @@ class EngineConfig:
     prefix_caching: bool = True
     tree_attention: TreeAttention = "paths"
     device: str | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
+        check_type("drafter", self.drafter, DrafterConfig, "a drafter configuration")
+        check_type("prefix_caching", self.prefix_caching, bool, "True or False")
+        object.__setattr__(self, "dtype", _spelled_out(self.dtype))
         _check_choice("verification", self.verification, ("auto", "coupled", "rejection"))
-        _check_choice("dtype", self.dtype, ("auto", "bfloat16", "float32"))
         _check_choice("tree_attention", self.tree_attention, ("paths", "mask"))
         k = self.num_speculative_tokens
         if k != "auto":
@@ -183,28 +244,7 @@ class EngineConfig:
         check_integer("max_num_seqs", self.max_num_seqs, 1)
         check_integer("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         check_integer("block_size", self.block_size, 1, 1024)
+        if self.threads is not None:
+            check_integer("threads", self.threads, 1, 1024)
         if self.kv_cache_tokens is not None:
             check_integer("kv_cache_tokens", self.kv_cache_tokens, 2)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidValueError(name, value, f"choose one of {', '.join(choices)}")
-
-
-def check_integer(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Refuse anything but an integer within [low, high]; a bool is not an integer here."""
-    wanted = f"must be an integer of at least {low}"
-    if high is not None:
-        wanted = f"must be an integer from {low} to {high}"
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidValueError(name, value, wanted)
-    if value < low or (high is not None and value > high):
-        raise InvalidValueError(name, value, wanted)
-
-
-def check_number(name: str, value: object, wanted: str, low: float, high: float) -> None:
-    """Refuse anything but a finite number within [low, high]."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
-        return  # a NaN is not within any bounds
-    raise InvalidValueError(name, value, wanted)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import index
 from time import perf_counter
 from typing import Any
 
+import torch
+
 from outpace.assembly import assemble
-from outpace.config import DrafterConfig, EngineConfig, parse_drafter
+from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.errors import InvalidValueError
 from outpace.request import (
@@ -33,6 +36,7 @@ class _Seen:
 
     tokens: int = 0
     pieces: int = 0
+    ended: bool = False
 
 
 class LLM:
@@ -42,8 +46,10 @@ class LLM:
         model: a folder in Hugging Face layout, a GGUF file, a hub name, or ``"demo"``.
         drafter: a configuration, or its spelling: ``none``, ``auto``, ``ngram``,
             ``model:PATH``, ``prediction:FILE``, or several joined by ``+``.
-        options: fields of `EngineConfig`, such as ``num_speculative_tokens=4`` or
-            ``dtype="float32"``.
+        options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
+            ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
+            ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,
+            ``prefix_caching``, ``tree_attention``, ``device``, ``threads``.
 
     Raises:
         OutpaceError: an option, the model or the draft cannot be used; the text says which
@@ -51,8 +57,13 @@ class LLM:
     """
 
     def __init__(
-        self, model: str = "demo", drafter: str | DrafterConfig = "auto", **options: Any
+        self,
+        model: str | os.PathLike[str] = "demo",
+        drafter: str | DrafterConfig = "auto",
+        **options: Any,
     ) -> None:
+        check_type("model", model, str | os.PathLike, "a text or a path")
+        model = os.fspath(model)
         chosen = parse_drafter(drafter) if isinstance(drafter, str) else drafter
         unknown = set(options) - set(EngineConfig.__dataclass_fields__)
         if unknown:
@@ -62,6 +73,20 @@ class LLM:
         self.engine = self._assembly.engine
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
+        self._model = model
+
+    def __repr__(self) -> str:
+        return f"LLM({self._model!r}, {self.setting})"
+
+    @property
+    def setting(self) -> str:
+        """Precision, device and threads in words, for people."""
+        decoder = self.engine.runner.decoder
+        where = str(decoder.device)
+        if where == "cpu":
+            threads = torch.get_num_threads()
+            where = f"{threads} thread{'s' * (threads != 1)}"
+        return f"{str(decoder.dtype).removeprefix('torch.')}, {where}"
 
     @property
     def guarantee(self) -> str:
@@ -89,7 +114,7 @@ class LLM:
             params: for all, or one for each prompt.
             prediction: the expected answer, for all or one for each prompt.
             drafter: one of the loaded drafters, for all or one for each prompt: ``none``,
-                ``ngram``, ``prediction`` and the configured one are there.
+                ``auto``, ``ngram``, ``prediction`` and the configured one are there.
             on_progress: called with (finished, all) whenever a request ends.
 
         Returns:
@@ -103,9 +128,9 @@ class LLM:
             self._request(prompt, *rest)
             for prompt, *rest in zip(
                 many,
-                _for_each("params", params, len(many), SamplingParams()),
-                _for_each("prediction", prediction, len(many), None),
-                _for_each("drafter", drafter, len(many), None),
+                _for_each("params", params, len(many), SamplingParams),
+                _for_each("prediction", prediction, len(many), str),
+                _for_each("drafter", drafter, len(many), str),
                 strict=True,
             )
         ]
@@ -114,14 +139,30 @@ class LLM:
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | None = None,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        prediction: str | None = None,
-        drafter: str | None = None,
+        prediction: str | Sequence[str | None] | None = None,
+        drafter: str | Sequence[str | None] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or many; a message has a ``role`` and a ``content``."""
-        one = bool(messages) and isinstance(messages[0], Mapping)
+        """Answer one conversation or many.
+
+        Args:
+            messages: a list of messages, each with a ``role`` and a ``content``, or a list of
+                such lists.
+            params: for all, or one for each conversation.
+            prediction: the expected answer, as in `generate`.
+            drafter: one of the loaded drafters, as in `generate`.
+
+        Raises:
+            InvalidValueError: something cannot be honoured, or the model has no chat template.
+        """
+        if isinstance(messages, str) or not isinstance(messages, Sequence):
+            wanted = 'give a list of messages: [{"role": "user", "content": "…"}]'
+            raise InvalidValueError("messages", messages, wanted)
+        one = not messages or isinstance(messages[0], Mapping)
         conversations: Any = [messages] if one else messages
+        for conversation in conversations:
+            check_type("messages", conversation, list | tuple, "a list of messages")
         prompts = [self.tokenizer.encode_chat(conversation) for conversation in conversations]
         return self.generate(prompts, params, prediction=prediction, drafter=drafter)
 
@@ -138,10 +179,14 @@ class LLM:
         The pieces joined are the text of the whole result. Closing the iterator early ends the
         request and frees what it held.
         """
+        check_type("prompt", prompt, Sequence, "a text, a list of token ids or of messages")
         if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
             prompt = self.tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
-        chosen = params or SamplingParams()
-        request = self._request(prompt, chosen, prediction, drafter)  # type: ignore[arg-type]
+        [chosen] = _for_each("params", params, 1, SamplingParams)
+        [expected] = _for_each("prediction", prediction, 1, str)
+        [name] = _for_each("drafter", drafter, 1, str)
+        request = self._request(prompt, chosen, expected, name)  # type: ignore[arg-type]
+        self.engine.admission.check(request)  # now, not when the first chunk is asked for
         return self._stream(request)
 
     def _stream(self, request: Request) -> Iterator[StreamChunk]:
@@ -154,12 +199,14 @@ class LLM:
                 # All of them, whoever made the step: another caller may have advanced them.
                 for sequence, last in zip(sequences, seen, strict=True):
                     output = sequence.output
-                    if last.tokens == len(output.token_ids):
+                    ended = output.finish_reason is not None
+                    if last.tokens == len(output.token_ids) and ended == last.ended:
                         continue
                     text, tokens = output.pieces[last.pieces :], output.token_ids[last.tokens :]
                     accepted = output.accepted[last.tokens :]
                     last.pieces, last.tokens = len(output.pieces), len(output.token_ids)
-                    unfinished -= output.finish_reason is not None
+                    last.ended = ended
+                    unfinished -= ended
                     yield StreamChunk(
                         sequence.index,
                         "".join(text),
@@ -178,7 +225,7 @@ class LLM:
         finished = 0
         try:
             groups.extend(self.engine.add(request) for request in requests)
-            while self.engine.has_work:
+            while finished < len(groups):  # others may be in the engine, and stay
                 self.engine.step()
                 done = sum(all(s.output.finish_reason for s in group) for group in groups)
                 if on_progress is not None and done > finished:
@@ -210,6 +257,9 @@ class LLM:
         if isinstance(prompt, str):
             return tuple(self.tokenizer.encode(prompt))
         try:
+            check_type("prompt", prompt, Sequence | Iterable, "a text or a list of token ids")
+            if isinstance(prompt, bytes) or any(isinstance(token, bool) for token in prompt):
+                raise TypeError
             return tuple(index(token) for token in prompt)
         except TypeError as error:
             raise InvalidValueError("prompt", prompt, "give a text or a list of ids") from error
@@ -227,7 +277,7 @@ class LLM:
             request_id=request.request_id,
             prompt_token_ids=request.prompt_token_ids,
             outputs=outputs,
-            usage=Usage(len(request.prompt_token_ids), completion, sequences[0].num_cached),
+            usage=Usage(len(request.prompt_token_ids), completion, sequences[0].num_cached or 0),
             timing=Timing(first, ended, rate),
         )
 
@@ -254,15 +304,24 @@ def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
         return [prompts]
     if not isinstance(prompts, Sequence):
         raise InvalidValueError("prompts", prompts, "give a text, a list of ids, or a list of both")
+    if isinstance(prompts, bytes):
+        raise InvalidValueError("prompts", prompts, "decode it to a text first")
     if len(prompts) > 0 and not isinstance(prompts[0], str | Sequence):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
 
 
-def _for_each(name: str, value: Any, length: int, default: Any) -> list[Any]:
-    """One value for each prompt, from one for all or one for each."""
-    if value is None or isinstance(value, str | SamplingParams):
+def _for_each(name: str, value: Any, length: int, kind: type) -> list[Any]:
+    """One value for each prompt, from none, one for all, or one for each."""
+    default = SamplingParams() if kind is SamplingParams else None
+    if value is None or isinstance(value, kind):
         return [default if value is None else value] * length
+    if not isinstance(value, list | tuple):
+        raise InvalidValueError(name, value, f"give a {kind.__name__}, or one for each prompt")
     if len(value) != length:
-        raise InvalidValueError(name, f"{len(value)} values", f"give one, or {length}")
-    return list(value)
+        wanted = f"there are {length} prompts; give one for all or one for each"
+        raise InvalidValueError(name, f"{len(value)} of them", wanted)
+    for one in value:
+        if one is not None and not isinstance(one, kind):
+            raise InvalidValueError(name, one, f"must be a {kind.__name__}")
+    return [default if one is None else one for one in value]

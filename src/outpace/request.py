@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from outpace.config import check_integer, check_number
+from outpace.config import check_integer, check_number, check_type
 from outpace.errors import InvalidValueError
 
 MAX_STOP_STRINGS = 64
@@ -73,6 +73,8 @@ class SamplingParams:
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
         if not isinstance(self.logit_bias, Mapping):
             raise InvalidValueError("logit_bias", self.logit_bias, "must map token ids to numbers")
+        for name in ("ignore_eos", "skip_special_tokens"):
+            check_type(name, getattr(self, name), bool, "True or False")
         self._check_numbers()
         self._check_lengths()
         self._check_stops()
@@ -280,6 +282,11 @@ class RequestOutput:
     def finish_reason(self) -> FinishReason:
         """Why the first sample ended."""
         return self.outputs[0].finish_reason
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """The stop text or stop token that ended the first sample, if one did."""
+        return self.outputs[0].stop_reason
 
     @property
     def logprobs(self) -> tuple[TokenLogprob, ...] | None:

@@ -61,7 +61,7 @@ def test_it_is_bit_exact_here(demo_llm: LLM) -> None:
     assert demo_llm.guarantee == "bit-exact"
 
 
-@pytest.mark.parametrize("drafter", ["ngram", "first_of"])
+@pytest.mark.parametrize("drafter", ["ngram", "auto"])
 def test_alone_with_a_drafter(demo_llm: LLM, plain: list[RequestOutput], drafter: str) -> None:
     pairs = zip(prompts(demo_llm), mixed_params(), strict=True)
     found = [demo_llm.generate([p], [s], drafter=drafter)[0] for p, s in pairs]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace import LLM, OutpaceError, SamplingParams
+from outpace.config import FirstOfConfig, ModelDraftConfig, NgramConfig, PredictionConfig
 from outpace.errors import CapacityError, CheckpointError, DraftError, InvalidValueError
 
 import tiny
@@ -118,6 +125,158 @@ def test_an_end_token_inside_an_accepted_run(tiny_llm: LLM) -> None:
 def test_a_stop_at_the_very_limit_is_a_stop(tiny_llm: LLM) -> None:
     params = greedy(logit_bias={50: 100}, stop_token_ids=(50,), min_tokens=4, max_tokens=5)
     assert tiny_llm.generate(PROMPT, params)[0].finish_reason == "stop"
+
+
+def test_an_answer_does_not_wait_for_an_open_stream(tiny_llm: LLM) -> None:
+    stream = tiny_llm.stream(PROMPT, greedy(max_tokens=400))
+    next(stream)
+    tiny_llm.generate(PROMPT, greedy(max_tokens=1))
+    assert len(next(stream).token_ids) < 20
+    stream.close()
+
+
+def test_a_stream_that_is_aborted_from_outside_ends(tiny_llm: LLM) -> None:
+    stream = tiny_llm.stream(PROMPT, greedy(max_tokens=400))
+    next(stream)
+    for request_id in list(tiny_llm.engine._by_request):
+        tiny_llm.engine.abort(request_id)
+    chunks = list(stream)
+    assert chunks[-1].finish_reason == "abort"
+    assert chunks[-1].output is not None
+
+
+@pytest.mark.parametrize("interrupted", [0, 1, 2, 3])
+def test_a_step_that_fails_leaves_a_working_engine(
+    tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch, interrupted: int
+) -> None:
+    """Whatever is raised in the middle of a step: tokens of others stay right, nothing leaks."""
+    [expected] = tiny_llm.generate(PROMPT, greedy())
+    stream = tiny_llm.stream(PROMPT, greedy())
+    pieces = [next(stream).text]
+    commit, calls = tiny_llm.engine._commit, iter(range(100))
+
+    def failing(*arguments: Any) -> Any:
+        if next(calls) == interrupted:
+            raise KeyboardInterrupt
+        return commit(*arguments)
+
+    monkeypatch.setattr(tiny_llm.engine, "_commit", failing)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_llm.generate([PROMPT, "def add"], [greedy(max_tokens=1), greedy()])
+    monkeypatch.undo()
+    pieces += [chunk.text for chunk in stream]
+    assert "".join(pieces) == expected.text
+    assert not tiny_llm.engine.has_work
+    tiny_llm.engine.blocks.check_integrity([])
+    assert tiny_llm.generate(PROMPT, greedy())[0].token_ids == expected.token_ids
+
+
+def test_ctrl_c_waits_for_the_end_of_the_step(
+    tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, done = tiny_llm.engine.runner.run, []
+
+    def interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        done.append(True)
+        return run(*arguments)
+
+    monkeypatch.setattr(tiny_llm.engine.runner, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_llm.generate(PROMPT, greedy())
+    assert done == [True]
+    assert not tiny_llm.engine.has_work
+    tiny_llm.engine.blocks.check_integrity([])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_damaged_numbers_are_noticed_before_the_first_answer(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_folder, broken)
+    weights = load_file(broken / "model.safetensors")
+    weights["model.norm.weight"] = torch.full_like(weights["model.norm.weight"], torch.nan)
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match="NaN"):
+        LLM(str(broken))
+    with pytest.raises(CheckpointError, match="NaN"):
+        LLM(str(tiny_folder), f"model:{broken}")
+
+
+def test_a_prediction_outside_the_vocabulary_only_costs_the_draft(tmp_path: Path) -> None:
+    """The tokenizer knows 400 tokens, the model 380."""
+    small = tiny.write_checkpoint(tmp_path / "small", vocab_size=380)
+    llm = LLM(small, PredictionConfig(PROMPT), num_speculative_tokens=4, dtype="fp32")
+    [found] = llm.generate([[5, 6]], greedy())
+    [plain] = llm.generate([[5, 6]], greedy(), drafter="none")
+    assert found.token_ids == plain.token_ids
+
+
+def test_a_configuration_that_leaves_layers_out(tiny_folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(tiny_folder, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(CheckpointError, match="num_hidden_layers = 1"):
+        LLM(copy)
+
+
+def test_an_end_token_outside_the_vocabulary(tiny_folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(tiny_folder, copy)
+    (copy / "generation_config.json").write_text('{"eos_token_id": [2, 5000]}')
+    [result] = LLM(copy, dtype="fp32").generate(PROMPT, SamplingParams(min_tokens=2, max_tokens=4))
+    assert len(result.token_ids) >= 2
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda llm: LLM(5), "model"),
+        (lambda llm: LLM("demo", None), "drafter"),
+        (lambda llm: LLM("demo", NgramConfig), "drafter"),
+        (lambda llm: FirstOfConfig((5,)), "drafters"),
+        (lambda llm: FirstOfConfig(5), "drafters"),
+        (lambda llm: ModelDraftConfig(5), "model"),
+        (lambda llm: ModelDraftConfig("x", dtype="zz"), "dtype"),
+        (lambda llm: PredictionConfig(5), "text"),
+        (lambda llm: NgramConfig(max_ngram="4"), "max_ngram"),
+        (lambda llm: SamplingParams(ignore_eos="false"), "ignore_eos"),
+        (lambda llm: SamplingParams(stop=5), "stop"),
+        (lambda llm: SamplingParams(logit_bias=[1]), "logit_bias"),
+        (lambda llm: llm.generate("a", 5), "params"),
+        (lambda llm: llm.generate("a", {"temperature": 1}), "params"),
+        (lambda llm: llm.generate("a", ["x"]), "params"),
+        (lambda llm: llm.generate("a", drafter=5), "drafter"),
+        (lambda llm: llm.generate("a", prediction=[5]), "prediction"),
+        (lambda llm: llm.generate(5), "prompts"),
+        (lambda llm: llm.generate(b"abc"), "prompts"),
+        (lambda llm: llm.generate([[True]]), "prompt"),
+        (lambda llm: llm.chat("hi"), "messages"),
+        (lambda llm: llm.chat([]), "messages"),
+        (lambda llm: llm.chat([5]), "messages"),
+        (lambda llm: llm.chat([{"role": "user", "content": "a"}, 5]), "messages"),
+        (lambda llm: llm.stream(5), "prompt"),
+        (lambda llm: llm.stream("a", {"temperature": 1}), "params"),
+        (lambda llm: llm.stream("a", drafter="eagle"), "drafter"),
+        (
+            lambda llm: llm.generate(
+                "a", SamplingParams(stop_token_ids=range(400), min_tokens=1, temperature=1.0)
+            ),
+            "stop_token_ids",
+        ),
+    ],
+)
+def test_wrong_kinds_are_refused_by_name(
+    tiny_llm: LLM, call: Callable[[LLM], object], field: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        call(tiny_llm)
+    assert caught.value.field.startswith(field)
+    assert not tiny_llm.engine.has_work
 
 
 def test_a_stream_that_is_left_frees_everything(tiny_llm: LLM) -> None:

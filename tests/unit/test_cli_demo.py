@@ -30,7 +30,7 @@ def test_drafters_for_a_kind() -> None:
     assert drafters_for(chat, "none") == ["ngram"]
     assert drafters_for(chat, "model") == ["ngram", "model"]
     assert drafters_for(editing, "ngram") == ["ngram", "prediction"]
-    assert drafters_for(editing, "first_of") == ["ngram", "prediction", "first_of"]
+    assert drafters_for(editing, "ngram+model") == ["ngram", "prediction", "ngram+model"]
 
 
 def test_the_ways_take_turns_after_a_run_that_is_not_counted() -> None:

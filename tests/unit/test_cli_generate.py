@@ -30,8 +30,8 @@ def test_streams_the_answer_and_closes_with_the_figures(use: Any, capsys: Any) -
     out, err = capsys.readouterr()
     assert out == "hello\n"
     assert err == (
-        "5 tokens in 4 target steps · acceptance length 1.25 · 4.0 tokens/s · drafter ngram · "
-        "coupled, bit-exact · finished by stop\n"
+        "5 tokens in 4 target steps · acceptance length 1.25 · alpha 1.00 · 4.0 tokens/s · "
+        "drafter ngram · coupled, bit-exact · finished by stop\n"
     )
     [call] = llm.calls
     assert call.prompt == [{"role": "user", "content": "hi"}]

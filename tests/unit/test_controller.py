@@ -89,7 +89,19 @@ def test_cost_between_beyond_and_corrected() -> None:
     assert cost(5) == pytest.approx(3.0, rel=0.02)
     before = cost(10)
     cost.correct(10, 1e9)  # an interruption, not a measurement
-    assert cost(10) <= before * 1.1 + 1e-9
+    assert cost(10) <= before * 1.2
+
+
+def test_a_warm_up_in_a_bad_moment_is_forgotten() -> None:
+    """All points were ten times too dear; only steps of one row are seen afterwards."""
+    cost = CostTable({1: 10.0, 8: 12.0, 16: 15.0})
+    for _ in range(200):
+        cost.correct(1, 1.0)
+    assert cost(16) < 2.5
+
+
+def test_rows_are_never_dearer_together_than_one_by_one() -> None:
+    assert CostTable({1: 1.0, 4: 100.0})(4) == 4.0
 
 
 def test_more_rows_never_cost_less() -> None:

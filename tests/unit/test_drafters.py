@@ -209,6 +209,15 @@ def test_vocabularies_that_differ_in_padding(size: int) -> None:
     assert float(tree.probs[:, VOCAB:].sum()) == 0
 
 
+@torch.inference_mode()
+def test_a_text_with_tokens_that_the_draft_lacks() -> None:
+    """The draft's vocabulary may be padded less than the target's."""
+    drafter = ModelDrafter(make_runner(seed=1), 16, VOCAB + 8)
+    trees = drafter.propose([ask([1, VOCAB + 2], seq_id=1), ask([1, 2], seq_id=2)])
+    assert [len(tree) for tree in trees] == [0, 4]
+    assert "vocabulary" in trees[0].reason
+
+
 # ---- several ----
 
 
@@ -230,11 +239,25 @@ def test_spellings() -> None:
     assert parse_drafter("model:some/path:1") == ModelDraftConfig("some/path:1")
     assert parse_drafter("ngram+model:x") == FirstOfConfig((NgramConfig(), ModelDraftConfig("x")))
     assert parse_drafter("prediction") == PredictionConfig()
+    assert parse_drafter("prediction+ngram") == parse_drafter("auto")
+    assert parse_drafter("auto").name == "prediction+ngram"
+    assert parse_drafter("model:a+b") == ModelDraftConfig("a+b")
+    assert parse_drafter("ngram+model:/") == FirstOfConfig((NgramConfig(), ModelDraftConfig("/")))
 
 
 @pytest.mark.parametrize(
     "spec",
-    ["", "eagle9", "model:", "model", "ngram:3", "none+ngram", "prediction:/no/such/file", "a+b"],
+    [
+        "",
+        "eagle9",
+        "model:",
+        "model",
+        "ngram:3",
+        "none+ngram",
+        "prediction:/no/such/file",
+        "a+b",
+        "prediction:\0",
+    ],
 )
 def test_what_is_no_drafter_is_refused_by_name(spec: str) -> None:
     with pytest.raises(InvalidValueError, match="drafter"):

@@ -106,6 +106,13 @@ def test_shared_noise_couples_a_drafter_to_the_target() -> None:
     assert same > 0.6
 
 
+@pytest.mark.parametrize("temperature", [1e-5, 1e-30, 1e-40, 5e-324])
+def test_temperatures_near_zero_are_greedy(temperature: float) -> None:
+    row = logits(1)
+    probs = distribution(row, SamplingParams(temperature=temperature))
+    assert choose(probs, 1, 1) == int(row.argmax())
+
+
 # ---- processors, against the library that everybody compares with ----
 
 

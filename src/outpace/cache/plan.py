@@ -70,7 +70,8 @@ def plan_memory(
     if left <= 0:
         raise CapacityError(
             f"model weights need {_gib(weights)}, step buffers {_gib(logits_bytes)}, but "
-            f"{_gib(available)} of memory are free: choose a smaller model or draft"
+            f"{_gib(available)} of memory are free: choose a smaller model or draft, or lower "
+            "max_num_seqs or num_speculative_tokens"
         )
     fitting = int(left * _SHARE_FOR_CACHE) // per_token
     longest = max_model_len or min(target.context, _USUAL_CONTEXT)

@@ -12,7 +12,7 @@ from outpace.cli import loading
 from outpace.cli.groups import with_groups
 from outpace.cli.options import CommonOptions, EngineOptions
 from outpace.cli.show import write_json
-from outpace.config import FirstOfConfig, NgramConfig, PredictionConfig, check_integer
+from outpace.config import AUTO_DRAFTER, check_integer
 from outpace.errors import InvalidValueError
 from outpace.request import SamplingParams
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from outpace.demo.measure import Comparison
     from outpace.llm import LLM
 
-# What `auto` means; its parts are shown one by one, so that it need not be shown itself.
-_AUTO = FirstOfConfig((PredictionConfig(), NgramConfig()))
 # A slow machine repeats less often, so that the whole stays a matter of a minute or two.
 _PATIENCE = 10.0
 
@@ -57,7 +55,7 @@ def demo(
     if as_json:
         from outpace.cli.demo_report import as_dict
 
-        write_json(as_dict(engine.model, llm.guarantee, comparisons))
+        write_json(as_dict(engine.model, llm, comparisons))
     else:
         from outpace.cli.demo_report import print_report
 
@@ -75,7 +73,8 @@ def _measure(
     from outpace.demo.kinds import kinds
     from outpace.demo.measure import compare, drafters_for
 
-    configured = "none" if config.drafter == _AUTO else config.drafter.name
+    # The parts of `auto` are shown one by one, so that it need not be shown itself.
+    configured = "none" if config.drafter == AUTO_DRAFTER else config.drafter.name
     plan = [(kind, drafters_for(kind, configured)) for kind in kinds()]
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

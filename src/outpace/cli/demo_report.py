@@ -22,6 +22,8 @@ _BAR_WIDTH = 40
 _ACCEPTED = "bold green"
 # Slower than this counts as a loss; closer to 1 is what a clock cannot tell.
 _SLOWER = 0.97
+# Equal runs whose times differ by more than this say more about the machine than about the ways.
+_BUSY = 1.5
 
 
 def print_report(model: str, llm: LLM, comparisons: Sequence[Comparison]) -> None:
@@ -38,7 +40,14 @@ def print_report(model: str, llm: LLM, comparisons: Sequence[Comparison]) -> Non
     times = "single runs"
     if (repeats := min(comparison.plain.repeats for comparison in comparisons)) > 1:
         times = f"medians of at least {repeats} alternating runs"
-    console.print(f"Times are {times}. Model: {model}, guarantee: {llm.guarantee}.", markup=False)
+    setting = f"Model: {model} in {llm.setting}, guarantee: {llm.guarantee}."
+    console.print(f"Times are {times}. {setting}", markup=False)
+    if (spread := max(comparison.plain.spread for comparison in comparisons)) > _BUSY:
+        console.print(
+            f"Equal runs differed by up to {spread:.1f} times: the machine is busy with something "
+            "else. Trust the steps, not the times; --threads 1 may help.",
+            style="yellow",
+        )
     console.print(verdict(comparisons), style="bold", markup=False)
 
 
@@ -81,9 +90,8 @@ def _row(comparison: Comparison, run: Run) -> list[str | Text]:
     ratio = Text("1.00")
     if run is not comparison.plain:
         value = comparison.time_ratio(run)
-        ratio = Text(f"{value:.2f}", style="green" if value > 1 / _SLOWER else "")
-        if value < _SLOWER:
-            ratio = Text(f"{value:.2f} slower", style="red")
+        style = "green" if value > 1 / _SLOWER else "red" if value < _SLOWER else ""
+        ratio = Text(f"{value:.2f}", style=style)
     return [
         "none (plain)" if run is comparison.plain else run.drafter,
         str(record.target_steps),
@@ -143,11 +151,12 @@ def highlighted(run: Run, tokenizer: Tokenizer, *, in_colour: bool) -> Text:
     return text
 
 
-def as_dict(model: str, guarantee: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def as_dict(model: str, llm: LLM, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return all figures in a plain structure."""
     return {
         "model": model,
-        "guarantee": guarantee,
+        "setting": llm.setting,
+        "guarantee": llm.guarantee,
         "identical": all(comparison.identical for comparison in comparisons),
         "kinds": [
             {
@@ -159,6 +168,7 @@ def as_dict(model: str, guarantee: str, comparisons: Sequence[Comparison]) -> di
                         "identical": run.identical,
                         "repeats": run.repeats,
                         "seconds": run.seconds,
+                        "spread": run.spread,
                         "time_ratio": comparison.time_ratio(run),
                     }
                     | run.result.as_dict()

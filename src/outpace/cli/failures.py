@@ -67,6 +67,9 @@ def _describe(error: BaseException) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "outpace"
         return one_line(f"{format_message()} (see {command} --help)"), USAGE
+    if isinstance(error, OSError) and error.filename is None and error.strerror:
+        # Files of ours are named by whoever opens them; what is left is what we write to.
+        return one_line(f"output: cannot be written: {error.strerror}"), FAILED
     text = one_line(f"{type(error).__name__}: {error}".removesuffix(": "))
     hint = "this is a defect, please report it; rerun with --debug for the traceback"
     return f"{text} ({hint})", FAILED

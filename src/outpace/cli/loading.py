@@ -17,11 +17,7 @@ def load(options: EngineOptions, config: EngineConfig) -> LLM:
     from rich.console import Console
 
     with Console(stderr=True).status(f"Loading {options.model} …"):
-        import torch
-
         from outpace.llm import LLM
 
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
         settings = {field.name: getattr(config, field.name) for field in fields(config)}
         return LLM(options.model, **settings)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
-from outpace.config import DRAFTER_SPELLINGS, EngineConfig, check_integer, parse_drafter
+from outpace.config import DRAFTER_SPELLINGS, EngineConfig, parse_drafter
 from outpace.errors import InvalidValueError
 from outpace.request import SamplingParams
 
@@ -88,8 +88,6 @@ class EngineOptions:
         """
         if not self.model:
             raise InvalidValueError("model", "", "give demo, a folder, a GGUF file or a hub name")
-        if self.threads is not None:
-            check_integer("threads", self.threads, 1, 1024)
         if self.dtype not in _DTYPES:
             raise InvalidValueError("dtype", self.dtype, "choose one of bf16, fp32, auto")
         return EngineConfig(
@@ -100,6 +98,7 @@ class EngineOptions:
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
             device=self.device,
+            threads=self.threads,
         )
 
 

@@ -70,6 +70,7 @@ def closing_line(result: RequestOutput) -> str:
     parts = [
         f"{tokens} tokens in {steps} target steps",
         f"acceptance length {tokens / steps if steps else 0:.2f}",
+        *([f"alpha {first.alpha:.2f}"] if first.alpha is not None else []),
         f"{result.timing.tokens_per_second:.1f} tokens/s",
         f"drafter {first.drafter}",
         f"{first.verification}, {first.guarantee}",

@@ -20,7 +20,7 @@ class CostTable:
             raise ValueError("a cost table needs at least one measured point")
         self._rows = sorted(seconds)
         self._seconds = [seconds[rows] for rows in self._rows]
-        self._make_monotonous()
+        self._make_plausible()
 
     def __call__(self, rows: int) -> float:
         """Seconds for a step of ``rows`` rows; beyond the last point it grows in proportion."""
@@ -34,15 +34,26 @@ class CostTable:
         return self._seconds[at - 1] * (1 - share) + self._seconds[at] * share
 
     def correct(self, rows: int, seconds: float) -> None:
-        """Move the nearest point towards an observed time; one observation moves it little.
+        """Move the table towards an observed time; one observation moves it little.
 
-        The observation is capped at twice the expectation, because an interruption by another
+        The whole table moves, since a machine that is slower now is slower for any number of
+        rows: otherwise a warm-up in a bad moment would leave the points that are not used, and
+        so never corrected, too dear for good. The nearest point moves a little more. The
+        observation is capped at twice the expectation, because an interruption by another
         process says nothing about the model.
         """
         expected = self(rows)
-        ratio = min(seconds, 2 * expected) / expected
+        change = _CORRECTION * (min(seconds, 2 * expected) / expected - 1)
         nearest = min(range(len(self._rows)), key=lambda i: abs(self._rows[i] - rows))
-        self._seconds[nearest] *= 1 + _CORRECTION * (ratio - 1)
+        self._seconds = [one * (1 + change) for one in self._seconds]
+        self._seconds[nearest] *= 1 + change / 4
+        self._make_monotonous()
+
+    def _make_plausible(self) -> None:
+        """Rows never cost more together than one by one: where they seem to it is noise."""
+        dearest = self._seconds[0] / self._rows[0]
+        pairs = zip(self._rows, self._seconds, strict=True)
+        self._seconds = [min(seconds, dearest * rows) for rows, seconds in pairs]
         self._make_monotonous()
 
     def _make_monotonous(self) -> None:

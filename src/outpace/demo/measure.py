@@ -26,6 +26,7 @@ class Run:
         result: of the repeat with the median time.
         seconds: that time, from the request to the last token.
         repeats: how many there were.
+        spread: the longest of the repeats' times as a multiple of the shortest.
         identical: whether every repeat gave exactly the tokens of the first plain one.
     """
 
@@ -33,6 +34,7 @@ class Run:
     result: RequestOutput
     seconds: float
     repeats: int
+    spread: float
     identical: bool
 
 
@@ -101,4 +103,5 @@ def _summary(way: str, results: list[RequestOutput], expected: tuple[int, ...]) 
     seconds = median_low(result.timing.total_seconds for result in results)
     chosen = next(result for result in results if result.timing.total_seconds == seconds)
     same = all(result.token_ids == expected for result in results)
-    return Run(way, chosen, seconds, len(results), same)
+    times = [result.timing.total_seconds for result in results]
+    return Run(way, chosen, seconds, len(results), max(times) / min(times), same)

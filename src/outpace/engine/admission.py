@@ -39,7 +39,8 @@ class Admission:
     ) -> None:
         self.max_model_len = max_model_len
         self._vocab_size = model.vocab_size
-        self._eos_token_ids = frozenset(model.eos_token_ids)
+        # One beyond the vocabulary can never be emitted.
+        self._eos_token_ids = frozenset(t for t in model.eos_token_ids if t < model.vocab_size)
         self._verification = verification
         self._drafters = drafters
         self._default_drafter = default_drafter
@@ -52,7 +53,7 @@ class Admission:
         Raises:
             InvalidValueError: the request cannot be honoured.
         """
-        self._check(request)
+        self.check(request)
         seed = request.params.seed if request.params.seed is not None else fresh_seed()
         sequences: list[Sequence] = []
         for index in range(request.params.n):
@@ -62,9 +63,6 @@ class Admission:
 
     def _open(self, request: Request, index: int, seed: int, leader: Sequence | None) -> Sequence:
         params, prompt = request.params, request.prompt_token_ids
-        ends = frozenset(params.stop_token_ids)
-        if not params.ignore_eos:
-            ends |= self._eos_token_ids
         limit = self.max_model_len - len(prompt)
         if params.max_tokens is not None:
             limit = min(limit, params.max_tokens)
@@ -74,13 +72,18 @@ class Admission:
             request=request,
             index=index,
             tokens=TokenBuffer(prompt),
-            sampler=TokenSampler(params, seed, ends),
+            sampler=TokenSampler(params, seed, self._ends(params)),
             history=TokenHistory(prompt),
             output=SequenceOutput(params, self._eos_token_ids, limit, self._open_text(params)),
             verifier=self._choose_verifier(params),
             drafter=request.drafter or self._default_drafter,
             leader=leader,
         )
+
+    def _ends(self, params: SamplingParams) -> frozenset[int]:
+        """The tokens that end a sequence."""
+        stops = frozenset(params.stop_token_ids)
+        return stops if params.ignore_eos else stops | self._eos_token_ids
 
     def _choose_verifier(self, params: SamplingParams) -> Verifier:
         """Coupled where the user can tell the difference, rejection where it accepts more."""
@@ -89,7 +92,12 @@ class Admission:
             rule = "coupled" if params.greedy or params.seed is not None else "rejection"
         return RejectionVerifier() if rule == "rejection" else MatchVerifier()
 
-    def _check(self, request: Request) -> None:
+    def check(self, request: Request) -> None:
+        """Refuse a request that cannot be honoured.
+
+        Raises:
+            InvalidValueError: naming the field, its value and the way out.
+        """
         prompt = request.prompt_token_ids
         if not prompt:
             raise InvalidValueError("prompt", "", "must have at least one token")
@@ -108,6 +116,11 @@ class Admission:
                 request.num_speculative_tokens,
                 0,
                 MAX_SPECULATIVE_TOKENS,
+            )
+        ends = self._ends(request.params)
+        if request.params.min_tokens > 0 and len(ends) >= self._vocab_size:
+            raise InvalidValueError(
+                "stop_token_ids", f"{len(ends)} tokens", "leave one that can go before min_tokens"
             )
         self._check_token_ids("prompt", prompt)
         self._check_token_ids("prediction", request.prediction)

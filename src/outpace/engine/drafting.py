@@ -15,13 +15,15 @@ class Drafting:
 
     Args:
         drafters: by name.
+        vocab_size: of the target, which must never be asked for a token that it does not have.
 
     Raises:
         ValueError: two drafters want different hidden states of the target.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
+    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
         self._drafters = drafters
+        self._vocab_size = vocab_size
         wanted = {d.taps for d in drafters.values() if d.taps}
         if len(wanted) > 1:
             raise ValueError(f"drafters want different hidden states: {sorted(wanted)}")
@@ -40,6 +42,8 @@ class Drafting:
         for name, members in groups.items():
             asks = [_ask(parts[i]) for i in members]
             for i, tree in zip(members, self._drafters[name].propose(asks), strict=True):
+                if any(not 0 <= token < self._vocab_size for token in tree.tokens):
+                    tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")
                 trees[i] = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
                 if len(tree) == 0:
                     reasons = parts[i].sequence.counts.off_reasons

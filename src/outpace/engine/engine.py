@@ -13,6 +13,7 @@ from outpace.config import EngineConfig
 from outpace.control.controller import Candidate, Controller, Outcome, StepRecord
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
+from outpace.engine.interrupts import held_back
 from outpace.engine.scheduler import Scheduled, Scheduler
 from outpace.engine.segments import Segment, build_batch
 from outpace.engine.sequence import Sequence
@@ -84,6 +85,7 @@ class Engine:
         for sequence in self._by_request.pop(request_id, []):
             if sequence.output.finish_reason is None:
                 sequence.output.finish(FinishReason.ABORT)
+            if self.scheduler.holds(sequence):
                 self._retire(sequence)
 
     @property
@@ -91,13 +93,26 @@ class Engine:
         """Whether any sequence is unfinished."""
         return bool(self.scheduler.running or self.scheduler.waiting)
 
-    @torch.inference_mode()
     def step(self) -> list[Progress]:
-        """Advance every scheduled sequence by a piece of prompt or by some tokens."""
+        """Advance every scheduled sequence by a piece of prompt or by some tokens.
+
+        Ctrl-C takes effect after the step. If a step fails, the sequences that it ended are
+        retired by the next one, and the others go on: tokens that were emitted but not committed
+        are known tokens that the next step computes.
+        """
+        with held_back(), torch.inference_mode():
+            self._retire_finished()
+            return self._step()
+
+    def _step(self) -> list[Progress]:
         began = perf_counter()
-        parts = self.scheduler.schedule(self._budgets())
+        budgets = self._budgets()
+        parts = self.scheduler.schedule(budgets)
         if not parts:
             return []
+        for part in parts:
+            if part.completes and part.sequence.seq_id not in budgets:
+                part.sequence.counts.off_reasons["the prompt was just computed"] += 1
         drafting_began = perf_counter()
         trees = self.drafting.propose(parts)
         draft_seconds = perf_counter() - drafting_began
@@ -115,7 +130,7 @@ class Engine:
         rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
         self.controller.record(StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes)))
 
-        self._retire_finished(parts)
+        self._retire_finished()
         _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
         return [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
 
@@ -181,10 +196,9 @@ class Engine:
         table = self.blocks.slots(sequence.table, base, base + path[-1] + 1).tolist()
         self.runner.pool.move([table[node] for node in path], table[: len(path)])
 
-    def _retire_finished(self, parts: Seq[Scheduled]) -> None:
-        for sequence in [part.sequence for part in parts]:
-            if sequence.output.finish_reason is None:
-                continue
+    def _retire_finished(self) -> None:
+        finished = [s for s in self.scheduler.running if s.output.finish_reason is not None]
+        for sequence in finished:
             self._retire(sequence)
             samples = self._by_request.get(sequence.request.request_id, [])
             if all(sample.output.finish_reason for sample in samples):

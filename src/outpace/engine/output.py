@@ -77,6 +77,9 @@ class SequenceOutput:
         self.finish_reason = reason
         if self.text.stopped_by is None:
             self.pieces.append(self.text.flush())
+            # The text that was held back may complete a stop text.
+            if self.text.stopped_by is not None and reason is FinishReason.LENGTH:
+                self.finish_reason, self.stop_reason = FinishReason.STOP, self.text.stopped_by
 
     def _is_end(self, token: int) -> bool:
         if token in self.params.stop_token_ids:

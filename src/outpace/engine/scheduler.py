@@ -57,6 +57,10 @@ class Scheduler:
         """Put a sequence at the end of the queue."""
         self.waiting.append(sequence)
 
+    def holds(self, sequence: Sequence) -> bool:
+        """Whether a sequence is running or waiting."""
+        return sequence in self.running or sequence in self.waiting
+
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and give its blocks back."""
         if sequence in self.running:
@@ -100,7 +104,7 @@ class Scheduler:
                 self._blocks.free(sequence.table)
                 return
             sequence.num_computed = cached
-            if not sequence.output.token_ids:
+            if sequence.num_cached is None:
                 sequence.num_cached = cached
             self.running.append(self.waiting.popleft())
             num_known = min(sequence.num_missing, left)

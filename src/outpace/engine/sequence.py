@@ -52,6 +52,7 @@ class Sequence:
         seq_id: unique within the engine.
         index: which of the request's n samples it is.
         leader: the first sample of the same request, whose prompt the others reuse.
+        num_cached: tokens that the prefix cache held when it was first admitted.
     """
 
     seq_id: int
@@ -65,7 +66,7 @@ class Sequence:
     drafter: str
     leader: Sequence | None = None
     num_computed: int = 0
-    num_cached: int = 0
+    num_cached: int | None = None
     table: BlockTable = field(default_factory=BlockTable)
     counts: SpeculationCounts = field(default_factory=SpeculationCounts)
     arrived: float = field(default_factory=perf_counter)

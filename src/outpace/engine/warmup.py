@@ -35,6 +35,15 @@ def measure_step_times(runner: ModelRunner, repeats: int = 2) -> dict[int, float
 
 
 @torch.inference_mode()
+def has_finite_logits(runner: ModelRunner) -> bool:
+    """Whether a forward pass yields numbers; damaged weights often do not."""
+    batch = Batch()
+    batch.append_run(np.arange(2), 0, np.zeros(2, np.int64))
+    batch.logits_rows.extend(range(2))
+    return bool(torch.isfinite(runner.run(batch)[0]).all())
+
+
+@torch.inference_mode()
 def is_batch_invariant(runner: ModelRunner, block_size: int, length: int = 5) -> bool:
     """Whether this model on this machine gives a token the same bits however it is batched.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,17 @@ def eos_ids(*configs: dict[str, Any]) -> list[int]:
     return list(dict.fromkeys(found))
 
 
+_LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that is too long for one has none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def load_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     """Load exactly the tensors of `config.weight_shapes()`, in the dtype of the file.
 
@@ -93,11 +105,23 @@ def load_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     for file, names in by_file.items():
         with _opened(file) as opened:
             present = set(opened.keys())
+            _refuse_more_layers(present, config.num_layers, file)
             for name in names:
                 if name not in present:
                     raise CheckpointError(_missing([n for n in names if n not in present], file))
                 weights[name] = _checked(opened, name, shapes[name], file)
     return {name: weights[name] for name in shapes}
+
+
+def _refuse_more_layers(names: Iterable[str], num_layers: int, file: Path) -> None:
+    """Layers that config.json does not count would be left out without a word."""
+    for name in names:
+        match = _LAYER.match(name)
+        if match is not None and int(match[1]) >= num_layers:
+            raise CheckpointError(
+                f"{file}: has the tensor {name}, but config.json says num_hidden_layers = "
+                f"{num_layers}; one of the two is not of this model"
+            )
 
 
 def _places(folder: Path, names: Iterable[str]) -> dict[str, Path]:
@@ -119,7 +143,7 @@ def _places(folder: Path, names: Iterable[str]) -> dict[str, Path]:
         # An index is data: it must not lead out of the folder.
         if Path(str(weight_map[name])).name != str(weight_map[name]):
             raise CheckpointError(f"{index}: tensor {name} is said to be in {weight_map[name]!r}")
-        if not file.is_file():
+        if not is_file(file):
             raise CheckpointError(
                 f"{file}: named in {INDEX} for tensor {name} but missing; download it"
             )

@@ -44,7 +44,10 @@ def resolve(name: str) -> Path:
         return demo_folder(cache_folder())
     if not name.strip() or "\0" in name:
         raise CheckpointError(f"model = {name!r}: empty or not a name; {_CHOICES}")
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:  # the home of a user that does not exist
+        path = Path(name)
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except OSError:  # longer than a file name can be

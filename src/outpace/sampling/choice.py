@@ -30,7 +30,7 @@ def choose(probs: Tensor, seed: int, position: int) -> int:
     tokens = np.flatnonzero(values >= LIKELY)
     head = values[tokens].astype(np.float64)
     tail_mass = float(probs.sum()) - float(head.sum())
-    best, best_score = -1, -np.inf
+    best, best_score = int(values.argmax()), -np.inf  # a token even where all are unlikely
     if len(tokens):
         scores = np.log(head) + gumbel(seed, position, tokens)
         winner = int(scores.argmax())

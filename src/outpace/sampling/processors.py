@@ -12,6 +12,7 @@ from torch import Tensor
 from outpace.request import SamplingParams
 
 _LIKELY = 2.0**-13
+_COLDEST = 1e-6
 
 
 class TokenHistory:
@@ -102,7 +103,10 @@ def distribution(logits: Tensor, params: SamplingParams) -> Tensor:
         probs = torch.zeros_like(logits)
         probs[int(logits.argmax())] = 1.0
         return probs
-    probs = torch.softmax(logits / params.temperature, dim=-1)
+    # Without the maximum, and not below the floor, no quotient overflows: at the floor already
+    # every token but the likeliest has a probability of 0.
+    scaled = (logits - logits.max()) / max(params.temperature, _COLDEST)
+    probs = torch.softmax(scaled, dim=-1)
     if not params.filtered:
         return probs
     if params.min_p > 0:

@@ -59,7 +59,8 @@ class SpeculationCounts:
         """The record that goes to the user."""
         positions = range(1, max(self.drafted_at, default=0) + 1)
         trials = self.accepted + self.rejections
-        reason = "; ".join(f"{text} ({n} steps)" for text, n in self.off_reasons.most_common(3))
+        reasons = self.off_reasons.most_common(3)
+        reason = "; ".join(f"{text} ({n} step{'s' * (n != 1)})" for text, n in reasons)
         return Speculation(
             drafter=drafter,
             verification=verification,

@@ -47,6 +47,8 @@ def checked_messages(messages: Sequence[Mapping[str, str]]) -> list[dict[str, st
         raise InvalidValueError("messages", messages, "give at least one message")
     checked = []
     for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidValueError(f"messages[{i}]", message, 'give {"role": …, "content": …}')
         role = message.get("role")
         if role not in ROLES:
             raise InvalidValueError(f"messages[{i}].role", role, f"use one of {', '.join(ROLES)}")
@@ -73,7 +75,7 @@ def render(template: str, **variables: Any) -> str:
         raise InvalidValueError(
             "chat_template", template, f"not a valid template: {error.message}"
         ) from error
-    except (jinja2.TemplateError, TypeError, KeyError, AttributeError, ValueError) as error:
+    except Exception as error:  # a template is a program: whatever it raises is its own
         roles = [m.get("role") for m in variables.get("messages", [])]
         raise InvalidValueError(
             "messages (roles)", roles, f"the model's chat template refuses them: {error}"

@@ -15,9 +15,8 @@ class FirstOfDrafter:
         drafters: in order of preference, the cheap and sure ones first.
     """
 
-    name = "first_of"
-
     def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self.name = "+".join(drafter.name for drafter in drafters)
         self._drafters = tuple(drafters)
         wanted = [d.taps for d in drafters if d.taps is not None]
         if len(set(wanted)) > 1:

@@ -79,8 +79,9 @@ class ModelDrafter:
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """A chain of ``budget`` tokens each; nothing past the draft model's own context."""
-        fitting = [a for a in asks if len(a.token_ids) + a.budget <= self.max_model_len]
-        runs = {a.seq_id: self._open(a) for a in fitting}
+        obstacles = [self._obstacle(ask) for ask in asks]
+        fitting = [ask for ask, reason in zip(asks, obstacles, strict=True) if not reason]
+        runs = {ask.seq_id: self._open(ask) for ask in fitting}
         active = [run for run in runs.values() if run.ask.budget > 0]
         self._catch_up(active)
         while active:
@@ -88,7 +89,18 @@ class ModelDrafter:
             for run, row in zip(active, logits, strict=True):
                 self._extend(run, row)
             active = [run for run in active if len(run.tokens) < run.ask.budget]
-        return [self._tree(runs.get(ask.seq_id)) for ask in asks]
+        return [
+            DraftTree(reason=reason) if reason else self._tree(runs[ask.seq_id])
+            for ask, reason in zip(asks, obstacles, strict=True)
+        ]
+
+    def _obstacle(self, ask: Ask) -> str:
+        """Why this model cannot draft for a sequence; empty if it can."""
+        if len(ask.token_ids) + ask.budget > self.max_model_len:
+            return f"the draft model's context of {self.max_model_len} tokens is exceeded"
+        if int(ask.token_ids.max()) >= self._runner.decoder.config.vocab_size:
+            return "the text has a token that the draft model's smaller vocabulary lacks"
+        return ""
 
     def _open(self, ask: Ask) -> _Run:
         stop = len(ask.token_ids) + ask.budget
@@ -144,10 +156,7 @@ class ModelDrafter:
         run.tokens.append(token)
         run.history.append(token)
 
-    def _tree(self, run: _Run | None) -> DraftTree:
-        if run is None:
-            reason = f"the draft model's context of {self.max_model_len} tokens is exceeded"
-            return DraftTree(reason=reason)
+    def _tree(self, run: _Run) -> DraftTree:
         probs = torch.stack(run.probs) if run.probs else None
         return DraftTree.chain(run.tokens, probs, self.name)
 
