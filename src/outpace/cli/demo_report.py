@@ -73,8 +73,8 @@ def _table(comparison: Comparison) -> Table:
     title = f"{comparison.kind.title} ({tokens} tokens)"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.add_column("drafter", min_width=10)
-    for name in ("target steps", "accept. length", "alpha (95 %)", "seconds", "times faster"):
-        table.add_column(name, justify="right")
+    for name in ("steps", "tokens/step", "alpha (95 %)", "seconds", "times faster"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("identical")
     for run in (comparison.plain, *comparison.drafted):
         table.add_row(*_row(comparison, run))
