@@ -71,7 +71,7 @@ def plain_answers(dtype: str, requests: list[Request]) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@settings(max_examples=50)
+@settings(max_examples=36)
 @given(
     batch=batches,
     seed=st.integers(0, 2**32),
@@ -103,7 +103,7 @@ def test_random_trees_in_mixed_batches_change_nothing(
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@settings(max_examples=50)
+@settings(max_examples=36)
 @given(batch=batches, seed=st.integers(0, 2**32), block_size=st.sampled_from([2, 8]))
 def test_preemption_changes_nothing(
     dtype: str,
@@ -132,7 +132,7 @@ def test_the_preemption_test_really_preempts() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(batch=batches, data=st.data())
 def test_every_drafter_in_one_batch(
     dtype: str, batch: list[tuple[tuple[int, ...], SamplingParams]], data: st.DataObject
