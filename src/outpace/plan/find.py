@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from outpace.errors import CheckpointError, InvalidValueError
-from outpace.model.loader import read_json
 from outpace.plan.architecture import Architecture, Experts
 from outpace.plan.names import plain, table, unknown
 
@@ -40,20 +39,33 @@ def find_architecture(name: str, field: str = "target") -> Architecture:
         return Architecture.from_hf(rows[plain(name)]["shape"], plain(name))
     if not name.strip() or "\0" in name:
         raise unknown(field, name, model_names(), _OTHERWISE)
-    path = Path(name).expanduser() if not name.startswith("~") else Path(name)
+    path = _expanded(name)
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except OSError:  # longer than a file name can be
         is_folder = is_file = False
     if is_folder:
-        return Architecture.from_hf(read_json(path / "config.json"), path.name or str(path))
+        return Architecture.from_hf(_read_json(path / "config.json"), path.name or str(path))
     if is_file:
         if _is_gguf(path):
             return _from_gguf(path)
-        return Architecture.from_hf(read_json(path), str(path))
+        return Architecture.from_hf(_read_json(path), str(path))
     if _HUB_NAME.fullmatch(name) and path.suffix not in (".json", ".gguf"):
         return Architecture.from_hf(_hub_config(name, field), name)
     raise unknown(field, name, model_names(), _OTHERWISE)
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # the home of a user that does not exist
+        return Path(name)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    from outpace.model.loader import read_json  # here, because it waits for PyTorch
+
+    return read_json(file)
 
 
 def _is_gguf(path: Path) -> bool:
@@ -78,7 +90,7 @@ def _hub_config(name: str, field: str) -> dict[str, Any]:
         raise InvalidValueError(
             field, name, f"no such folder, and the hub gave: {reason}; {_OTHERWISE[3:]}"
         ) from error
-    return read_json(Path(file))
+    return _read_json(Path(file))
 
 
 def _from_gguf(path: Path) -> Architecture:

@@ -47,9 +47,9 @@ class MemoryParts:
     def total(self) -> float:
         """All parts together."""
         caches = self.target_cache + self.draft_cache
-        return (
-            self.target_weights + self.draft_weights + caches + self.logits
-        ) + (self.reserve + self.free)
+        return (self.target_weights + self.draft_weights + caches + self.logits) + (
+            self.reserve + self.free
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,9 +126,7 @@ class Mix:
         Kinds that gain fewer stay longer and are met in more steps, so their means combine
         as all tokens over all steps, not as a mean of means.
         """
-        steps = math.fsum(
-            one.share * one.lengths[1] / one.tokens_per_step(k) for one in self.types
-        )
+        steps = math.fsum(one.share * one.lengths[1] / one.tokens_per_step(k) for one in self.types)
         return self.mean_output / steps
 
     def coverage(self, k: int) -> float:

@@ -43,8 +43,16 @@ StepTime = Callable[[Shape], float]
 
 
 def from_cost_table(cost: Callable[[int, int], float]) -> StepTime:
-    """Take step times from a table of (rows of the pass, tokens of context), in seconds."""
-    return lambda shape: cost(shape.all_rows, shape.context)
+    """Take step times from a table of (rows, context tokens of one sequence), in seconds.
+
+    What context adds is added up over the sequences; the rows are computed together.
+    """
+
+    def seconds(shape: Shape) -> float:
+        context = cost(shape.rows, shape.context) - cost(shape.rows, 0)
+        return cost(shape.all_rows, 0) + shape.sequences * context
+
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
