@@ -129,6 +129,9 @@ class AssumptionOptions:
     step_overhead: Annotated[
         float, Option(help="Milliseconds of host work a step.", rich_help_panel=_ASSUMED)
     ] = Assumptions().step_overhead * 1e3
+    row_overhead: Annotated[
+        float, Option(help="Microseconds of host work a row.", rich_help_panel=_ASSUMED)
+    ] = Assumptions().row_overhead * 1e6
     pass_overhead: Annotated[
         float, Option(help="Microseconds to start a pass.", rich_help_panel=_ASSUMED)
     ] = Assumptions().pass_overhead * 1e6
@@ -149,6 +152,7 @@ class AssumptionOptions:
             bandwidth_efficiency=self.bandwidth_efficiency,
             compute_efficiency=self.compute_efficiency,
             step_overhead=self.step_overhead / 1e3,
+            row_overhead=self.row_overhead / 1e6,
             pass_overhead=self.pass_overhead / 1e6,
             layer_overhead=self.layer_overhead / 1e6,
         )

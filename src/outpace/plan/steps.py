@@ -64,6 +64,9 @@ class Assumptions:
         compute_efficiency: share of the operations a second that kernels reach.
         step_overhead: seconds that the host spends on a step of the target beside the model:
             scheduling, choosing and verifying tokens.
+        row_overhead: seconds that it spends on each row that gets logits, in a step of the target;
+            none by default, since it is the engine's and not the hardware's, but at large batches
+            it decides.
         pass_overhead: seconds of each forward pass, the draft's too, for starting it.
         layer_overhead: seconds of each layer of a pass for starting its kernels.
         exchange_overhead: seconds of each exchange between devices that share a layer; there are
@@ -73,6 +76,7 @@ class Assumptions:
     bandwidth_efficiency: float = 0.85
     compute_efficiency: float = 0.6
     step_overhead: float = 500e-6
+    row_overhead: float = 0.0
     pass_overhead: float = 50e-6
     layer_overhead: float = 8e-6
     exchange_overhead: float = 10e-6
@@ -81,7 +85,7 @@ class Assumptions:
         for name in ("bandwidth_efficiency", "compute_efficiency"):
             wanted = "must be a number above 0 and at most 1"
             check_number(name, getattr(self, name), wanted, 1e-6, 1)
-        for name in ("step", "pass", "layer", "exchange"):
+        for name in ("step", "row", "pass", "layer", "exchange"):
             value = getattr(self, f"{name}_overhead")
             check_number(f"{name}_overhead", value, "must be a time from 0 to 10 s", 0, 10)
 
@@ -108,7 +112,9 @@ class Roofline:
 
     def __call__(self, shape: Shape) -> float:
         """Seconds of a pass of this shape, overheads included."""
-        return self.linears(shape) + self.attention(shape) + self.head(shape) + self.overhead
+        host = self.assumptions.row_overhead * shape.logits_rows if self.hosted else 0.0
+        computed = self.linears(shape) + self.attention(shape) + self.head(shape)
+        return computed + self.overhead + host
 
     def linears(self, shape: Shape) -> float:
         """Seconds of all matrices in the layers."""
