@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -27,13 +27,15 @@ from rich.table import Table
 from outpace import LLM, SamplingParams
 from outpace.demo.kinds import kinds
 from outpace.engine.sequence import Sequence
-from outpace.plan.measured import MeasuredSteps, load, measure_host
+from outpace.plan.measured import HostWork, MeasuredSteps, load, measure_host
 from outpace.plan.mix import Mix, RequestType
 from outpace.plan.setting import WITHOUT_MODEL
 from outpace.plan.speedup import Pair, no_draft_model
+from outpace.plan.steps import Shape
 from outpace.request import Request
 from plan_published import print_published
 
+_FEWEST = 5
 CONCURRENCY = (1, 2, 4, 8, 16, 32)
 
 
@@ -49,10 +51,6 @@ class Run:
     rejections: int
     drafted: int
     context: float
-
-    @property
-    def rate(self) -> float:
-        return self.tokens / self.seconds
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,7 @@ class Point:
 
     @property
     def error(self) -> float:
+        """By how much the plan is too hopeful."""
         return self.predicted / self.measured - 1
 
 
@@ -106,79 +105,97 @@ def run(llm: LLM, prompts: list[list[int]], drafter: str, k: int, tokens: int) -
     return Run(emitted, seconds, steps, *change, sum(contexts) / 2 / len(sequences))
 
 
+def _together(runs: list[Run]) -> Run:
+    """Runs of several groups as one, with their mean context."""
+    sums = [sum(values) for values in zip(*map(astuple, runs), strict=True)]
+    return Run(*sums[:-1], sums[-1] / len(runs))
+
+
 def _counts(sequence: Sequence) -> tuple[int, int, int, int]:
     counts = sequence.counts
     return counts.drafted_at[1], counts.accepted, counts.rejections, counts.drafted
 
 
 def measure(args: argparse.Namespace) -> dict[str, object]:
-    """Measure runs and step times, and predict."""
+    """Measure runs and bare step times in turn, so that drift meets both, and predict."""
     lookup = args.draft in WITHOUT_MODEL
-    drafter = args.draft if lookup else f"model:{args.draft}"
+    most = max(args.concurrency)
+    length = args.longest + args.tokens + 64
     llm = LLM(
         args.target,
-        drafter,
+        args.draft if lookup else f"model:{args.draft}",
         num_speculative_tokens=max(args.k),
         dtype=args.dtype,
-        max_num_seqs=max(args.concurrency),
-        kv_cache_tokens=max(args.concurrency) * (args.longest + args.tokens + 64) + 2048,
-        max_model_len=args.longest + args.tokens + 64,
+        max_num_seqs=most,
+        kv_cache_tokens=most * length + 2048,
+        max_model_len=length,
         prefix_caching=False,
         threads=args.threads,
     )
-    prompts = _prompts(llm, max(args.concurrency), args.longest)
-    runs: dict[tuple[int, int], list[Run]] = {}
+    small = None
+    if not lookup:
+        small = load(args.draft, args.draft_dtype or args.dtype, most * length + 2048, args.threads)
+    prompts = _prompts(llm, max(most, _FEWEST), args.longest)
+    host = measure_host(llm)
     name = args.draft if lookup else "model"
+    points, runs = [], {}
     for count in args.concurrency:
+        # Few at once say little about alpha, so that several groups take their turn.
+        groups = [prompts[i : i + count] for i in range(0, max(_FEWEST, count), count)]
+        groups = [group for group in groups if len(group) == count]
+        lengths = [len(prompt) for group in groups for prompt in group]
+        context = round(statistics.mean(lengths) + args.tokens / 2)
+        found: dict[int, list[Run]] = {k: [] for k in (0, *args.k)}
+        steps: dict[int, list[float]] = {k: [] for k in (0, *args.k)}
         for repeat in range(args.repeats):
             ways = [0, *args.k]
             for k in ways if repeat % 2 == 0 else reversed(ways):
                 way = name if k else "none"
-                runs.setdefault((count, k), []).append(
-                    run(llm, prompts[:count], way, k, args.tokens)
-                )
-    host = measure_host(llm)
-    slots = max(args.concurrency) * (args.longest + args.tokens + 80) + 2048
-    del llm
-    large = load(args.target, args.dtype, slots, args.threads)
-    target = MeasuredSteps(large.engine.runner, host)
-    draft = no_draft_model
-    if not lookup:
-        small = load(args.draft, args.draft_dtype or args.dtype, slots, args.threads)
-        draft = MeasuredSteps(small.engine.runner, type(host)(0.0, host.row))
-    points = [
-        asdict(_point(runs, count, k, target, draft)) for count in args.concurrency for k in args.k
-    ]
+                parts = [run(llm, group, way, k, args.tokens) for group in groups]
+                found[k].append(_together(parts))
+            target = MeasuredSteps(llm.engine.runner, host)
+            draft = no_draft_model
+            if small is not None:
+                draft = MeasuredSteps(small.engine.runner, HostWork(0.0, host.row))
+            for k in ways:
+                full = target(Shape(count, 1 + k, context))
+                steps[k].append(full + k * draft(Shape(count, 1, context)))
+        plain = statistics.median(steps[0])
+        for k in args.k:
+            step = statistics.median(steps[k])
+            points.append(asdict(_point(count, k, found[0], found[k], plain, step)))
+        runs[count] = {k: [asdict(one) for one in many] for k, many in found.items()}
     return {
         "target": args.target,
         "draft": args.draft,
-        "setting": large.setting,
+        "setting": llm.setting,
         "host_ms": [host.step * 1e3, host.row * 1e3],
         "points": points,
-        "runs": {f"{c}/{k}": [asdict(r) for r in found] for (c, k), found in runs.items()},
+        "runs": runs,
     }
 
 
-def _point(runs, count, k, target, draft) -> Point:
-    plain, drafted = runs[count, 0], runs[count, k]
+def _point(
+    count: int, k: int, plain: list[Run], drafted: list[Run], plain_step: float, full_step: float
+) -> Point:
+    """Hold one measured ratio against the plan's; step times are in seconds, without silence."""
     row_steps = sum(r.steps for r in drafted) * count
     trials = sum(r.accepted + r.rejections for r in drafted)
     alpha = sum(r.accepted for r in drafted) / trials if trials else 0.0
-    drafted_steps = sum(r.drafted_steps for r in drafted)
-    coverage = min(drafted_steps / row_steps, 1.0)
+    coverage = min(sum(r.drafted_steps for r in drafted) / row_steps, 1.0)
     length = sum(r.tokens for r in drafted) / row_steps
-    context = round(statistics.mean(r.context for r in (*plain, *drafted)))
-    kind = RequestType("measured", 1.0, (alpha,), coverage, context, 1)
-    pair = Pair(target, draft, Mix.of([kind]), context)
-    plain_step, step = pair.step_seconds(count, 0), pair.step_seconds(count, k)
+    mix = Mix.of([RequestType("measured", 1.0, (alpha,), coverage)]).fitted(100)
+    times = {1: plain_step, 1 + k: full_step}
+    pair = Pair(lambda shape: times[shape.rows], no_draft_model, mix, 100)
+    step = pair.step_seconds(count, k)
+    rates = [statistics.median(r.tokens / r.seconds for r in runs) for runs in (drafted, plain)]
     return Point(
         concurrency=count,
         k=k,
         alpha=alpha,
         coverage=coverage,
         acceptance_length=length,
-        measured=statistics.median(r.rate for r in drafted)
-        / statistics.median(r.rate for r in plain),
+        measured=rates[0] / rates[1],
         predicted=pair.speedup(count, k),
         predicted_from_length=length * plain_step / step,
         plain_ms=1e3 * statistics.median(r.seconds / r.steps for r in plain),
