@@ -23,7 +23,7 @@ FLOORS = [
     {"engine"},
     {"assembly"},
     {"llm"},
-    {"demo"},
+    {"demo", "bench"},
     {"cli"},
 ]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from outpace.cli.bench import app as bench_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.generate import generate
@@ -41,3 +42,4 @@ def root(
 app.command()(generate)
 app.command()(chat)
 app.command()(demo)
+app.add_typer(bench_app, name="bench")
