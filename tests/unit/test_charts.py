@@ -102,7 +102,7 @@ def test_bars_end_where_their_values_are_and_say_them() -> None:
         reference=1,
     )
     rects = list(svg(drawn).iter("rect"))
-    assert [e.get("class") for e in rects] == ["fill muted", "fill c1", "fill muted"]
+    assert [e.get("class") for e in rects] == ["fill muted", "fill c0", "fill muted"]
     plain, ngram, _ = (float(e.get("width", "")) for e in rects)
     assert ngram == pytest.approx(2 * plain, abs=0.11)  # coordinates have one decimal
     assert hints(drawn) == [

@@ -23,7 +23,7 @@ FLOORS = [
     {"engine"},
     {"assembly"},
     {"llm"},
-    {"demo", "plan"},
+    {"demo", "bench", "plan"},
     {"cli"},
 ]
 

@@ -102,8 +102,8 @@ def number(value: float) -> str:
         return f"{mantissa}e{int(exponent)}"
     if size >= 1000:
         return f"{value:,.0f}".replace(",", "\u2009")
-    decimals = max(0, 2 - math.floor(math.log10(size)))
-    return f"{value:.{min(decimals, 3)}f}"
+    decimals = 3 if size < 0.1 else 2 if size < 10 else 1 if size < 100 else 0
+    return f"{value:.{decimals}f}"
 
 
 def tick_label(value: float) -> str:

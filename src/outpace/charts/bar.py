@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outpace.charts.axis import Axis, Scale, number, scale
 from outpace.charts.svg import (
     WIDTH,
-    colour,
+    colours,
     element,
     figure,
     hint,
@@ -64,17 +64,17 @@ def bar_chart(
     shown += [bound for series in bars for pair in series.intervals if pair for bound in pair]
     written = max(width_of(number(value) + axis.unit) for value in values) + 10
     across = scale(axis, shown, _LEFT, WIDTH - _RIGHT - written)
+    classes = colours([series.muted for series in bars])
     drawing: list[str] = []
     top = 4.0
     for i, group in enumerate(groups):
         drawing.append(label(_LEFT, top + 12, shortened(group, WIDTH - 20), class_="group"))
         top += _NAME
-        for j, series in enumerate(bars):
+        for series, class_ in zip(bars, classes, strict=True):
             value = series.values[i]
             if value is None:
                 continue
             interval = series.intervals[i] if series.intervals else None
-            class_ = colour(j, muted=series.muted)
             said = f"{group}, {series.name}"
             drawing += _bar(said, value, interval, class_, across, top, axis)
             top += _BAR + _BETWEEN
@@ -83,7 +83,7 @@ def bar_chart(
     if reference is not None:
         x = across(reference)
         frame.append(element("line", x1=x, x2=x, y1=0.0, y2=top, class_="reference"))
-    legend = [(colour(j, muted=s.muted), s.name) for j, s in enumerate(bars)]
+    legend = [(class_, series.name) for class_, series in zip(classes, bars, strict=True)]
     return figure(title, [*frame, *drawing], top + _AXIS_ROOM, legend, note)
 
 
@@ -139,23 +139,23 @@ def stacked_chart(
         return nothing(title, note or "Nothing was measured for this.")
     written = max(width_of(number(value) + axis.unit) for value in sums) + 10
     across = scale(axis, sums, _LEFT, WIDTH - _RIGHT - written)
+    classes = colours([part.muted for part in parts])
     drawing: list[str] = []
     top = 4.0
     for i, group in enumerate(groups):
         drawing.append(label(_LEFT, top + 12, shortened(group, WIDTH - 20), class_="group"))
         top += _NAME
         below = 0.0
-        for j, part in enumerate(parts):
+        for part, class_ in zip(parts, classes, strict=True):
             value = part.values[i] or 0.0
             x, end = across(below), across(below + value)
             below += value
             told = hint(f"{group}, {part.name}: {number(value)}{axis.unit}")
-            class_ = f"fill {colour(j, muted=part.muted)}"
             size = {"width": max(end - x, 0.0), "height": _BAR}
-            drawing.append(element("rect", told, x=x, y=top, class_=class_, **size))
+            drawing.append(element("rect", told, x=x, y=top, class_=f"fill {class_}", **size))
         text = f"{number(sums[i])}{axis.unit}"
         drawing.append(label(across(below) + 5, top + _BAR - 2, text, class_="value"))
         top += _BAR + _AFTER
     frame = horizontal_axis(axis, across, 0, top)
-    legend = [(colour(j, muted=part.muted), part.name) for j, part in enumerate(parts)]
+    legend = [(class_, part.name) for class_, part in zip(classes, parts, strict=True)]
     return figure(title, [*frame, *drawing], top + _AXIS_ROOM, legend, note)

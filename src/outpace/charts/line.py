@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outpace.charts.axis import Axis, Scale, number, scale
 from outpace.charts.svg import (
     WIDTH,
-    colour,
+    colours,
     element,
     figure,
     hint,
@@ -86,8 +86,7 @@ def line_chart(
     for reference in references:
         drawing += _reference(reference, horizontal, vertical)
     legend = []
-    for i, line in enumerate(lines):
-        class_ = colour(i, muted=line.muted)
+    for line, class_ in zip(lines, colours([line.muted for line in lines]), strict=True):
         legend.append((class_, line.name))
         drawing += _line(line, class_, horizontal, vertical, (x, y))
     return figure(title, drawing, _HEIGHT, legend, note)
@@ -133,7 +132,8 @@ def _reference(reference: Reference, across: Scale, up: Scale) -> list[str]:
         if low >= high:
             return []
         ends = (across(low), up(low), across(high), up(high))
-        at, anchor = (ends[2] - 8, ends[3] + 14), "end"
+        middle = low + 0.55 * (high - low)
+        at, anchor = (across(middle) + 8, up(middle) + 14), "start"
     x1, y1, x2, y2 = ends
     line = element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_="reference")
     return [line, label(*at, reference.text, anchor=anchor, class_="tick")]

@@ -9,7 +9,7 @@ from statistics import quantiles
 from outpace.charts.axis import Axis, Scale, number, scale
 from outpace.charts.svg import (
     WIDTH,
-    colour,
+    colours,
     element,
     figure,
     hint,
@@ -56,10 +56,10 @@ def strip_chart(
     across = scale(axis, shown, _LEFT, WIDTH - _RIGHT)
     drawing: list[str] = []
     top = 4.0
-    for i, strip in enumerate(strips):
+    for strip, class_ in zip(strips, colours([s.muted for s in strips]), strict=True):
         if not strip.values:
             continue
-        drawing += _lane(strip, colour(i, muted=strip.muted), across, top, axis)
+        drawing += _lane(strip, class_, across, top, axis)
         top += _NAME + _LANE + _AFTER
     frame = horizontal_axis(axis, across, 0, top)
     if reference is not None:

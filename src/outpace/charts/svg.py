@@ -46,9 +46,17 @@ def shortened(text: str, room: float) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def colour(index: int, *, muted: bool = False) -> str:
-    """The class that carries a series' colour; colours repeat after eight."""
-    return "muted" if muted else f"c{index % _COLOURS}"
+def colours(muted: Sequence[bool]) -> list[str]:
+    """The class that carries each series' colour: grey, or one of eight in turn.
+
+    Grey ones take none of the eight, so that a series has the same colour beside them and alone.
+    """
+    classes = []
+    used = 0
+    for grey in muted:
+        classes.append("muted" if grey else f"c{used % _COLOURS}")
+        used += not grey
+    return classes
 
 
 def figure(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from outpace.cli.bench import app as bench_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.generate import generate
@@ -43,3 +44,4 @@ app.command()(generate)
 app.command()(chat)
 app.command()(demo)
 app.command()(plan)
+app.add_typer(bench_app, name="bench")

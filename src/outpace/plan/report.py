@@ -72,13 +72,17 @@ class Report:
             return [f"Speculation pays at no batch up to {found.looked_at}."]
         begin = ""
         if found.runs[0][0] > 1:
-            begin = f"It begins to pay at batch {found.runs[0][0]}. "
+            begin = f"It pays from batch {found.runs[0][0]} on, at every one "
         if found.crossing is None:
-            return [f"{begin}It pays at every larger batch looked at, up to {found.looked_at}."]
+            reach = f"that memory holds, up to {limit}"
+            if self.setting.measured_batches is not None:
+                reach = f"that was measured, up to {found.looked_at}"
+            return [f"{begin or 'It pays at every batch '}{reach}."]
         reach = ""
         if self.setting.measured_batches is None and found.crossing > limit:
             reach = f", which is beyond the {limit} that memory holds"
         last = found.runs[-1][1]
+        begin = f"It begins to pay at batch {found.runs[0][0]}. " if begin else ""
         return [f"{begin}It pays up to batch {last} and no longer from {found.crossing} on{reach}."]
 
     def _memory(self) -> list[str]:
