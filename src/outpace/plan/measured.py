@@ -158,7 +158,7 @@ def measured_setting(
         if plain(value) in table("models.toml"):
             way_out = "is a shape without weights: to measure, give demo, a folder or a FILE.gguf"
             raise InvalidValueError(name, value, way_out)
-    free = float(psutil.virtual_memory().available) if memory is None else memory
+    free = _free_memory() if memory is None else memory
     slots = max(batches) * (context + max_k + 1) + 2 * _SPARE
     slots = max(slots, max(batches) * _PIECE // 8)
     large = load(target, dtype, slots, threads)
@@ -174,6 +174,13 @@ def measured_setting(
     pair = Pair(target_steps, draft_steps, mix.fitted(context), context)
     shared = Memory(free, _deployed(target, large, dtype), drafted, context, reserve)
     return Setting(pair, shared, load_asked or Load(), max_k, batches)
+
+
+def _free_memory() -> float:
+    """Bytes that are free where models are loaded: on the GPU if there is one."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.mem_get_info()[0])
+    return float(psutil.virtual_memory().available)
 
 
 def _deployed(name: str, llm: LLM, dtype: str) -> Deployed:

@@ -66,24 +66,23 @@ class Report:
         ]
 
     def _crossing(self) -> list[str]:
-        found = self.forecast.paying_by_k[0]
-        limit = self.forecast.largest_with[1]
-        if not found.runs:
-            return [f"Speculation pays at no batch up to {found.looked_at}."]
-        begin = ""
-        if found.runs[0][0] > 1:
-            begin = f"It pays from batch {found.runs[0][0]} on, at every one "
-        if found.crossing is None:
-            reach = f"that memory holds, up to {limit}"
-            if self.setting.measured_batches is not None:
-                reach = f"that was measured, up to {found.looked_at}"
-            return [f"{begin or 'It pays at every batch '}{reach}."]
-        reach = ""
-        if self.setting.measured_batches is None and found.crossing > limit:
-            reach = f", which is beyond the {limit} that memory holds"
-        last = found.runs[-1][1]
-        begin = f"It begins to pay at batch {found.runs[0][0]}. " if begin else ""
-        return [f"{begin}It pays up to batch {last} and no longer from {found.crossing} on{reach}."]
+        found, end = self.forecast.paying_by_k[0], self.forecast.largest_with[1]
+        what = "memory holds with the draft"
+        if self.setting.measured_batches is not None:
+            end, what = found.looked_at, "was measured"
+        if not found.runs or found.runs[0][0] > end:
+            return [f"Speculation pays at no batch that {what} (up to {end})."]
+        first, last = found.runs[0][0], found.runs[-1][1]
+        gaps = ", with gaps" if len(found.runs) > 1 else ""
+        if found.crossing is not None and found.crossing <= end:
+            return [
+                f"Speculation pays from batch {first} to {last}{gaps} and no longer from "
+                f"{found.crossing} on."
+            ]
+        beyond = ""
+        if found.crossing is not None:
+            beyond = f"; with more memory it would stop paying at {found.crossing}"
+        return [f"Speculation pays from batch {first} to the largest that {what}, {end}{beyond}."]
 
     def _memory(self) -> list[str]:
         one = self.forecast.smaller_batch
