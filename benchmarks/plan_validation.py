@@ -91,7 +91,8 @@ def run(llm: LLM, prompts: list[list[int]], drafter: str, k: int, tokens: int) -
     contexts = [sum(len(sequence.tokens) for sequence in sequences)]
     emitted = steps = 0
     began = perf_counter()
-    while all(sequence.output.finish_reason is None for sequence in sequences):
+    # The last steps of a sequence draft less than k, for want of room: they do not count.
+    while all(s.output.finish_reason is None and s.room >= max(k, 1) for s in sequences):
         emitted += sum(progress.num_new for progress in engine.step())
         steps += 1
     seconds = perf_counter() - began

@@ -93,8 +93,8 @@ class Report:
         word = "more" if net > 1 else "less"
         return [
             f"The draft's memory lowers the largest batch from {one.batch_without} to "
-            f"{one.batch_with}: {loss:.1%} of plain throughput; with k = {one.k} there, "
-            f"{abs(net - 1):.1%} {word} than plain decoding at the larger batch."
+            f"{one.batch_with}, which costs {loss:.1%} of plain throughput; k = {one.k} there "
+            f"brings {abs(net - 1):.1%} {word} than plain decoding at the larger batch."
         ]
 
     def _replicas(self) -> list[str]:
