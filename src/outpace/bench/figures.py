@@ -29,13 +29,22 @@ def figures(
     and every answer is the plain one: the same work. Requests whose answer differs are counted
     in ``requests_with_other_tokens`` and are part of everything but the ratios.
     """
+    if not records:
+        return []
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         for task in (record.task, ALL):
             groups[record.arrival, record.policy, task].append(record)
+    arrivals, policies, tasks = (
+        list(dict.fromkeys(column)) for column in zip(*groups, strict=True)
+    )
+    tasks = [*(task for task in tasks if task != ALL), ALL]
     return [
-        _row(where, members, groups.get((where[0], PLAIN, where[2]), []), seconds_by_rows)
-        for where, members in groups.items()
+        _row(where, groups[where], groups.get((arrival, PLAIN, task), []), seconds_by_rows)
+        for arrival in arrivals
+        for task in tasks
+        for policy in policies
+        if (where := (arrival, policy, task)) in groups
     ]
 
 
@@ -48,7 +57,7 @@ def _row(
     arrival, policy, task = where
     totals = [record.total_seconds for record in members]
     firsts = [record.first_token_seconds for record in members]
-    same = [r for r in members if r.identical]
+    same = [r for r in members if r.identical and policy != PLAIN]
     whole = time_ratio(times(plain), times(same))
     decoding = time_ratio(decode_times(plain), decode_times(same))
     row: dict[str, Any] = {
