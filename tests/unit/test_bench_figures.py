@@ -68,17 +68,27 @@ def interval(before: Times, after: Times) -> tuple[float, float]:
 
 
 def test_a_prediction_by_hand() -> None:
-    """Five steps, four of them with two tokens: 4 * (1 + a + a^2) + 1 tokens, a = 6/8."""
-    told = speculation(draft_seconds=0.5)
+    """The prompt's step, one without a draft, four with two tokens; a = 6/8."""
+    told = speculation(target_steps=6, draft_seconds=0.5)
     tokens = 4 * (1 + 0.75 + 0.75**2) + 1
     seconds = 4 * 1.2 + 1 * 1.0 + 0.5
     assert predicted_speedup([told], COSTS, 1) == pytest.approx(tokens / seconds)
 
 
 def test_a_prediction_for_two_at_once_counts_the_rows_of_both() -> None:
-    told = speculation(draft_seconds=0.0)
+    told = speculation(target_steps=6, draft_seconds=0.0)
     tokens = 4 * (1 + 0.75 + 0.75**2) + 1
     assert predicted_speedup([told], COSTS, 2) == pytest.approx(tokens / (4 * 1.5 + 1))
+
+
+def test_drafting_before_the_first_token_is_no_part_of_the_prediction() -> None:
+    """The first token came 0.3 s later than with plain decoding: 0.3 of 0.5 s were before it."""
+    late = record("qa-1", "model:x:k=2", first_token_seconds=0.5,
+                  speculation=speculation(target_steps=6, draft_seconds=0.5))  # fmt: skip
+    row = rows([record("qa-1", first_token_seconds=0.2), late])["model:x:k=2", "qa"]
+    after = speculation(target_steps=6, draft_seconds=0.2)
+    assert row["predicted_decode_speedup"] == pytest.approx(predicted_speedup([after], COSTS, 1))
+    assert row["draft_seconds"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from outpace.bench.arrival import order, parse_arrival, parse_arrivals, rounds
 from outpace.bench.local import drafters_to_load
 from outpace.bench.policy import parse_policies, parse_policy
 from outpace.bench.workload import Entry
-from outpace.config import FirstOfConfig, ModelDraftConfig, NgramConfig, NoDrafter
+from outpace.config import FirstOfConfig, ModelDraftConfig, NgramConfig, NoDrafter, PredictionConfig
 from outpace.errors import InvalidValueError
 
 ENTRIES = [Entry(f"e{i}", "qa", (("user", str(i)),)) for i in range(5)]
@@ -55,7 +56,7 @@ def test_plain_decoding_is_always_there_and_nothing_twice() -> None:
 
 
 def test_only_drafters_with_something_of_their_own_need_engines() -> None:
-    plain = parse_policies(["ngram:k=2", "prediction:k=3"])
+    plain = parse_policies(["ngram:k=2", "prediction:k=3", "auto"])
     assert drafters_to_load(plain) == [NoDrafter()]
     several = parse_policies(["model:a:k=2", "model:a:k=auto", "model:b", "ngram+model:a", "ngram"])
     assert drafters_to_load(several) == [
@@ -63,6 +64,12 @@ def test_only_drafters_with_something_of_their_own_need_engines() -> None:
         ModelDraftConfig("b"),
         FirstOfConfig((NgramConfig(), ModelDraftConfig("a"))),
     ]
+
+
+def test_a_prediction_with_a_text_does_not_hide_the_one_without(tmp_path: Path) -> None:
+    (tmp_path / "expected.txt").write_text("hello", "utf-8")
+    policies = parse_policies(["prediction", f"prediction:{tmp_path}/expected.txt"])
+    assert drafters_to_load(policies) == [NoDrafter(), PredictionConfig("hello")]
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from outpace.bench.words import (
 
 _WIDTH_WITHOUT_TERMINAL = 120
 # From this width on there is room for every column.
-_WIDE = 112
-_WIDEST_NAME = 26
+_WIDE = 116
+_WIDEST_NAME = 20
 # Each column's name, and whether only a wide terminal shows it.
 _COLUMNS = (
     ("seconds", False),
