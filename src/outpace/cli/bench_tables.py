@@ -24,9 +24,9 @@ from outpace.bench.words import (
     shown,
 )
 
-_WIDTH_WITHOUT_TERMINAL = 120
+_WIDTH_WITHOUT_TERMINAL = 130
 # From this width on there is room for every column.
-_WIDE = 116
+_WIDE = 125
 _WIDEST_NAME = 20
 # Each column's name, and whether only a wide terminal shows it.
 _COLUMNS = (
