@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from statistics import median
 from typing import Any
@@ -14,7 +15,7 @@ from outpace.bench.arrival import parse_arrival
 from outpace.bench.intervals import time_ratio
 from outpace.bench.policy import PLAIN
 from outpace.bench.predict import predicted_speedup
-from outpace.bench.record import Record
+from outpace.bench.record import Record, SpeculationRecord
 from outpace.spec.statistics import wilson_interval
 
 ALL = "all"
@@ -29,13 +30,22 @@ def figures(
     and every answer is the plain one: the same work. Requests whose answer differs are counted
     in ``requests_with_other_tokens`` and are part of everything but the ratios.
     """
+    if not records:
+        return []
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         for task in (record.task, ALL):
             groups[record.arrival, record.policy, task].append(record)
+    arrivals, policies, tasks = (
+        list(dict.fromkeys(column)) for column in zip(*groups, strict=True)
+    )
+    tasks = [*(task for task in tasks if task != ALL), ALL]
     return [
-        _row(where, members, groups.get((where[0], PLAIN, where[2]), []), seconds_by_rows)
-        for where, members in groups.items()
+        _row(where, groups[where], groups.get((arrival, PLAIN, task), []), seconds_by_rows)
+        for arrival in arrivals
+        for task in tasks
+        for policy in policies
+        if (where := (arrival, policy, task)) in groups
     ]
 
 
@@ -48,7 +58,7 @@ def _row(
     arrival, policy, task = where
     totals = [record.total_seconds for record in members]
     firsts = [record.first_token_seconds for record in members]
-    same = [r for r in members if r.identical]
+    same = [r for r in members if r.identical and policy != PLAIN]
     whole = time_ratio(times(plain), times(same))
     decoding = time_ratio(decode_times(plain), decode_times(same))
     row: dict[str, Any] = {
@@ -69,12 +79,35 @@ def _row(
         "repeat_spread": repeat_spread(members),
     }
     at_once = parse_arrival(arrival).at_once
-    return row | _acceptance(members, seconds_by_rows, at_once) | _time_parts(members)
+    predicted = None
+    if at_once is not None and policy != PLAIN:
+        predicted = predicted_speedup(_decoding(members, plain), seconds_by_rows, at_once)
+    row["predicted_decode_speedup"] = predicted
+    return row | _acceptance(members) | _time_parts(members)
 
 
-def _acceptance(
-    members: Sequence[Record], seconds_by_rows: Mapping[int, float], at_once: int | None
-) -> dict[str, Any]:
+def _decoding(members: Sequence[Record], plain: Sequence[Record]) -> list[SpeculationRecord]:
+    """What speculation did, with only the drafting after the first token.
+
+    A draft model reads the prompt too, and that delays the first token: by as much as it comes
+    later than with plain decoding, drafting is taken to have been before it.
+    """
+    usual: dict[str, list[float]] = defaultdict(list)
+    for record in plain:
+        usual[record.prompt].append(record.first_token_seconds)
+    result = []
+    for record in members:
+        told = record.speculation
+        if told is None:
+            continue
+        if told.draft_seconds is not None and record.prompt in usual:
+            late = max(0.0, record.first_token_seconds - median(usual[record.prompt]))
+            told = replace(told, draft_seconds=max(0.0, told.draft_seconds - late))
+        result.append(told)
+    return result
+
+
+def _acceptance(members: Sequence[Record]) -> dict[str, Any]:
     told = [record.speculation for record in members if record.speculation is not None]
     steps = sum(record.target_steps for record in told)
     drafted = sum(record.drafted for record in told)
@@ -85,7 +118,6 @@ def _acceptance(
     drafted_at = _by_position([record.drafted_per_position for record in told])
     accepted_at = _by_position([record.accepted_per_position for record in told])
     interval = wilson_interval(accepted, trials) if trials else (None, None)
-    predicted = predicted_speedup(told, seconds_by_rows, at_once) if at_once else None
     return {
         "target_steps": steps if told else None,
         "drafted": drafted if told else None,
@@ -100,7 +132,6 @@ def _acceptance(
         "accepted_share_per_position": [
             a / d if d else None for a, d in zip(accepted_at, drafted_at, strict=True)
         ],
-        "predicted_decode_speedup": predicted,
     }
 
 

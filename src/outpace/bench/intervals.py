@@ -52,8 +52,8 @@ def time_ratio(reference: Times, other: Times) -> Ratio | None:
     common = [prompt for prompt in reference if prompt in other]
     if not common:
         return None
-    before = sum(median(reference[prompt]) for prompt in common)
-    after = sum(median(other[prompt]) for prompt in common)
+    before = float(sum(median(reference[prompt]) for prompt in common))
+    after = float(sum(median(other[prompt]) for prompt in common))
     if after <= 0 or before <= 0:
         return None
     if len(common) < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from outpace.bench.arrival import Asked
 from outpace.bench.policy import Policy
 from outpace.bench.record import Answer, SpeculationRecord
-from outpace.config import DrafterConfig, FirstOfConfig, NoDrafter, PredictionConfig
+from outpace.config import AUTO_DRAFTER, DrafterConfig, NoDrafter, PredictionConfig
 from outpace.request import Request, SamplingParams
 
 if TYPE_CHECKING:
@@ -20,24 +21,32 @@ if TYPE_CHECKING:
     from outpace.llm import LLM
 
 # The rows at which the cost table is written down.
-_ROWS = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = (1, 2, 4, 8, 16)
+# The drafters that every engine has.
+_COME_ALONG = ("none", "auto", "ngram", "prediction")
 
 
 def drafters_to_load(policies: Sequence[Policy]) -> list[DrafterConfig]:
     """Return the drafters for which an engine must be made, one engine each.
 
-    Drafters without a model of their own come with every engine, under the names of their
-    plain configurations; only what is not among those needs an engine made with it.
+    Some drafters come with every engine; the policies that use only those run on the first.
     """
-    needed = [policy.drafter for policy in policies if not _comes_along(policy.drafter)]
-    return list(dict.fromkeys(needed)) or [NoDrafter()]
+    needed = list(dict.fromkeys(p.drafter for p in policies if not _comes_along(p.drafter)))
+    if not needed or any(_name(drafter) in _COME_ALONG for drafter in needed):
+        # In the engine that is made with such a drafter, the usual one of its name is hidden.
+        needed.insert(0, NoDrafter())
+    return needed
 
 
 def _comes_along(drafter: DrafterConfig) -> bool:
-    """Whether every engine has it; a combination or a prediction's own text must be asked for."""
-    if isinstance(drafter, PredictionConfig):
-        return not drafter.text
-    return not isinstance(drafter, FirstOfConfig) and drafter.name in ("none", "ngram")
+    """Whether every engine has it; a prediction with a text of its own must be asked for."""
+    with_text = isinstance(drafter, PredictionConfig) and drafter.text != ""
+    return _name(drafter) in _COME_ALONG and not with_text
+
+
+def _name(drafter: DrafterConfig) -> str:
+    """The name under which an engine knows it."""
+    return "auto" if drafter == AUTO_DRAFTER else drafter.name
 
 
 class LocalTarget:
@@ -114,8 +123,6 @@ class LocalTarget:
         ]
 
     def _request(self, llm: LLM, asked: Asked, policy: Policy) -> Request:
-        from dataclasses import replace
-
         entry = asked.entry
         params = self._params
         if entry.max_tokens is not None:
@@ -130,7 +137,7 @@ class LocalTarget:
             prompt_token_ids=tuple(prompt),
             params=params,
             prediction=tuple(llm.tokenizer.encode(expected, special=False)) if expected else (),
-            drafter=policy.drafter.name,
+            drafter=_name(policy.drafter),
             num_speculative_tokens=None if policy.k == "auto" else policy.k,
         )
 

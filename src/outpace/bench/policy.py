@@ -10,8 +10,6 @@ from typing import Literal
 from outpace.config import (
     MAX_SPECULATIVE_TOKENS,
     DrafterConfig,
-    FirstOfConfig,
-    ModelDraftConfig,
     check_integer,
     parse_drafter,
 )
@@ -39,14 +37,6 @@ class Policy:
     def plain(self) -> bool:
         """Whether this is what the others are compared with."""
         return self.name == PLAIN
-
-    @property
-    def needs_own_model(self) -> bool:
-        """Whether an engine must have been made with this drafter."""
-        parts = (
-            self.drafter.drafters if isinstance(self.drafter, FirstOfConfig) else (self.drafter,)
-        )
-        return any(isinstance(part, ModelDraftConfig) for part in parts)
 
 
 def parse_policy(text: str) -> Policy:

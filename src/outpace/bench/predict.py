@@ -12,7 +12,7 @@ from outpace.control.cost import CostTable
 def predicted_speedup(
     records: Sequence[SpeculationRecord], seconds_by_rows: Mapping[int, float], at_once: int
 ) -> float | None:
-    """Predict tokens per second over those of plain decoding.
+    """Predict tokens per second after the first token over those of plain decoding.
 
     With conditional acceptance alpha, a step that drafts k tokens brings 1 + alpha + … +
     alpha^k of them (Leviathan et al. 2023, arXiv 2211.17192, equation 1) at the price of a
@@ -22,7 +22,8 @@ def predicted_speedup(
     costs, and the host's own time.
 
     Args:
-        records: of one policy.
+        records: of one policy; ``draft_seconds`` must hold only what was drafted after the
+            first token.
         seconds_by_rows: the cost table.
         at_once: sequences in a step, each with the same number of rows.
 
@@ -46,10 +47,15 @@ def predicted_speedup(
 
 
 def _draft_lengths(records: Sequence[SpeculationRecord]) -> Counter[int]:
-    """How many steps drafted how many tokens: a step that reached a depth counted all above."""
+    """How many steps after the first token drafted how many tokens.
+
+    A step that reached a depth was counted at every depth above it. The step that computes a
+    prompt yields the first token and drafts nothing.
+    """
     lengths: Counter[int] = Counter()
     for record in records:
         reached = (record.target_steps, *record.drafted_per_position, 0)
         for length in range(len(reached) - 1):
             lengths[length] += reached[length] - reached[length + 1]
+    lengths[0] = max(0, lengths[0] - len(records))
     return lengths

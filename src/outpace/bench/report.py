@@ -26,6 +26,8 @@ from outpace.charts.page import Section, facts, page, table, warning
 from outpace.charts.strip import Strip, strip_chart
 
 _SPEEDUP = Axis("times faster than plain decoding (off)", unit="×")
+# A share of fewer trials than this says nothing.
+_FEWEST_DRAFTED = 10
 Row = dict[str, Any]
 
 
@@ -83,7 +85,7 @@ def _bars(result: Result, field: str) -> list[Bars]:
 
 def _speed(result: Result) -> Section:
     arrival = main_arrival(result)
-    note = f"Arrival: {arrival}. Lines on the bars: 95 % intervals over prompts."
+    note = f"Arrival: {arrival}. Lines on the bars: 95 % intervals."
     tasks = _tasks(result)
     charts = [
         bar_chart(title, tasks, _bars(result, field), _SPEEDUP, reference=1, note=note)
@@ -99,9 +101,7 @@ def _speed(result: Result) -> Section:
         if (found := single.get((arrival, policy)))
     ]
     charts.append(
-        strip_chart("Speed-up of single prompts", strips, _SPEEDUP, reference=1, note=note[:-1])
-        if strips
-        else ""
+        strip_chart("Speed-up of single prompts", strips, _SPEEDUP, reference=1) if strips else ""
     )
     charts.append(_prediction(result))
     text = (
@@ -137,8 +137,14 @@ def _acceptance(result: Result) -> Section:
     arrival = main_arrival(result)
     lines = []
     for policy in _others(result):
-        shares = _of(result, policy, ALL, arrival).get("accepted_share_per_position") or []
-        points = tuple((at, share) for at, share in enumerate(shares, 1) if share is not None)
+        row = _of(result, policy, ALL, arrival)
+        shares = row.get("accepted_share_per_position") or []
+        drafted = row.get("drafted_per_position") or []
+        points = tuple(
+            (at, share)
+            for at, (share, trials) in enumerate(zip(shares, drafted, strict=True), 1)
+            if share is not None and trials >= _FEWEST_DRAFTED
+        )
         lines.append(Line(short(policy), points))
     if not any(line.points for line in lines):
         return Section("Acceptance")
@@ -158,6 +164,7 @@ def _acceptance(result: Result) -> Section:
             lines,
             Axis("position in the draft", zero=False),
             Axis("share of the tokens drafted there that were accepted"),
+            note=f"Positions that were drafted fewer than {_FEWEST_DRAFTED} times are left out.",
         ),
         bar_chart(
             "Tokens a target step",
@@ -226,37 +233,43 @@ def _time(result: Result) -> Section:
 
 def _numbers(result: Result) -> Section:
     headings = (
-        "arrival",
-        "policy",
         "task",
+        "policy",
         "prompts",
         "seconds",
         "tokens/s",
         "speed-up (95 %)",
-        "after first token (95 %)",
+        "after 1st token (95 %)",
         "predicted",
         "alpha (95 %)",
         "tokens/step",
         "other tokens",
     )
-    rows = [
-        [
-            row["arrival"],
-            short(row["policy"]),
-            row["task"],
-            str(row["prompts"]),
-            number(row["total_seconds_median"]),
-            shown(row["tokens_per_second"]),
-            ratio_text(row["speedup"]),
-            ratio_text(row["decode_speedup"]),
-            shown(row["predicted_decode_speedup"]),
-            interval_text(row["alpha"], row["alpha_low"], row["alpha_high"]),
-            shown(row["acceptance_length"]),
-            str(row["requests_with_other_tokens"]),
-        ]
-        for row in result.figures
+    tables = []
+    for arrival in dict.fromkeys(record.arrival for record in result.records):
+        rows = [_cells(row) for row in rows_of(result, arrival=arrival)]
+        tables.append(table(headings, rows, text_columns=2, caption=f"Arrival: {arrival}"))
+    text = (
+        "Seconds: the median of a whole answer. Predicted: the speed-up after the first token, "
+        "from alpha and the cost table. Other tokens: answers that differ from plain decoding."
+    )
+    return Section("All figures", text, tuple(tables))
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        row["task"],
+        short(row["policy"]),
+        str(row["prompts"]),
+        number(row["total_seconds_median"]),
+        shown(row["tokens_per_second"]),
+        ratio_text(row["speedup"]),
+        ratio_text(row["decode_speedup"]),
+        shown(row["predicted_decode_speedup"]),
+        interval_text(row["alpha"], row["alpha_low"], row["alpha_high"]),
+        shown(row["acceptance_length"]),
+        str(row["requests_with_other_tokens"]),
     ]
-    return Section("All figures", blocks=(table(headings, rows, text_columns=3),))
 
 
 def _setting(result: Result) -> Section:

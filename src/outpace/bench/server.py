@@ -50,15 +50,18 @@ class Server:
             _ = parts.port
         except ValueError:
             usable = False
-        if not usable or any(c.isspace() for c in url):
+        if not usable or any(c.isspace() or c in "?#" for c in url):
             raise InvalidValueError("url", url, "write http://HOST:PORT or https://HOST")
         base = url.rstrip("/")
         return cls(base if base.endswith("/v1") else f"{base}/v1", timeout)
 
     def models(self) -> list[str]:
         """Return the names of the models that it serves."""
-        with closing(self._connect()) as connection:
-            body = self._send(connection, "GET", "/models", None).read()
+        with (
+            closing(self._connect()) as connection,
+            self._send(connection, "GET", "/models", None) as response,
+        ):
+            body = self._guarded(response.read)
         try:
             names = [str(model["id"]) for model in json.loads(body)["data"]]
         except (ValueError, KeyError, TypeError) as error:
@@ -69,8 +72,10 @@ class Server:
 
     def events(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Ask for a chat completion and yield the events of its stream."""
-        with closing(self._connect()) as connection:
-            response = self._send(connection, "POST", "/chat/completions", body)
+        with (
+            closing(self._connect()) as connection,
+            self._send(connection, "POST", "/chat/completions", body) as response,
+        ):
             while True:
                 line = self._guarded(response.readline)
                 if not line:
@@ -116,7 +121,8 @@ class Server:
 
         response: http.client.HTTPResponse = self._guarded(send)
         if response.status != 200:
-            text = self._guarded(response.read).decode("utf-8", "replace")
+            with response:
+                text = self._guarded(response.read).decode("utf-8", "replace")
             raise ServerError(f"{self.url}: answered {response.status}: {_reason(text)}")
         return response
 

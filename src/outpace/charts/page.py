@@ -17,7 +17,13 @@ class Section:
     blocks: tuple[str, ...] = ()
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> str:
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    text_columns: int = 1,
+    caption: str = "",
+) -> str:
     """Return a table; the first ``text_columns`` columns are words, the others numbers."""
 
     def row(cells: Sequence[str], tag: str) -> str:
@@ -29,7 +35,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text_column
 
     body = "".join(row(cells, "td") for cells in rows)
     head = row(headings, "th")
-    return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    inside = f"{said}<thead>{head}</thead><tbody>{body}</tbody>"
+    return f'<div class="table"><table>{inside}</table></div>'
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:

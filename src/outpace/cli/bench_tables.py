@@ -24,14 +24,27 @@ from outpace.bench.words import (
     shown,
 )
 
-_WIDTH_WITHOUT_TERMINAL = 120
+_WIDTH_WITHOUT_TERMINAL = 130
+# From this width on there is room for every column.
+_WIDE = 125
+_WIDEST_NAME = 20
+# Each column's name, and whether only a wide terminal shows it.
+_COLUMNS = (
+    ("seconds", False),
+    ("tok/s", True),
+    ("faster (95 %)", False),
+    ("after 1st token", False),
+    ("predicted", True),
+    ("alpha", False),
+    ("tok/step", True),
+)
 
 
 def print_result(result: Result) -> None:
     """Print a table for each arrival, what to be careful about, and whether tokens differed."""
     console = _console()
     for arrival in dict.fromkeys(record.arrival for record in result.records):
-        console.print(_table(result, arrival))
+        console.print(_table(result, arrival, wide=console.width >= _WIDE))
     where = ", ".join(str(result.target[k]) for k in ("model", "setting") if k in result.target)
     setting = f"{where} on {result.machine['processor']} ({result.machine['cores']} cores)"
     repeats = result.settings["repeats"]
@@ -42,35 +55,44 @@ def print_result(result: Result) -> None:
     console.print(f"{sentence[0].upper()}{sentence[1:]}.", style="bold", markup=False)
 
 
-def _table(result: Result, arrival: str) -> Table:
+def _table(result: Result, arrival: str, *, wide: bool) -> Table:
+    """A table of one arrival; a narrow terminal gets fewer columns rather than broken ones."""
     table = Table(
-        title=f"Arrival: {arrival}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+        title=f"Arrival: {arrival}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     table.add_column("task", no_wrap=True)
-    table.add_column("policy", min_width=14, overflow="fold")
-    headings = ("seconds", "tok/s", "times faster (95 %)", "after first token", "predicted")
-    for name in (*headings, "alpha (95 %)", "tok/step"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = [short(policy) for policy in result.policies]
+    widest = min(_WIDEST_NAME, max(map(len, names)))
+    table.add_column("policy", min_width=widest, max_width=_WIDEST_NAME, overflow="fold")
+    for name, only_wide in _COLUMNS:
+        if wide or not only_wide:
+            table.add_column(name, justify="right", no_wrap=True)
     tasks = dict.fromkeys(row["task"] for row in rows_of(result, arrival=arrival))
-    for task in [*(task for task in tasks if task != ALL), ALL]:
+    for task in tasks:
         rows = rows_of(result, arrival=arrival, task=task)
         rows.sort(key=lambda row: result.policies.index(row["policy"]))
         for i, row in enumerate(rows):
-            last = i == len(rows) - 1
-            table.add_row(task if i == 0 else "", *_cells(row), end_section=last)
+            pairs = zip(_cells(row), _COLUMNS, strict=True)
+            cells = [cell for cell, (_, only_wide) in pairs if wide or not only_wide]
+            first = task if i == 0 else ""
+            table.add_row(first, short(row["policy"]), *cells, end_section=i == len(rows) - 1)
     return table
 
 
 def _cells(row: dict[str, Any]) -> list[str | Text]:
+    """What stands under `_COLUMNS`."""
     plain = row["policy"] == PLAIN
     return [
-        short(row["policy"]),
         shown(row["total_seconds_median"]),
         shown(row["tokens_per_second"]),
         Text("1") if plain else _coloured(row["speedup"]),
         Text("1") if plain else _coloured(row["decode_speedup"]),
         shown(row["predicted_decode_speedup"]),
-        interval_text(row["alpha"], row["alpha_low"], row["alpha_high"]),
+        shown(row["alpha"]),
         shown(row["acceptance_length"]),
     ]
 
