@@ -24,6 +24,7 @@ FLOORS = [
     {"assembly"},
     {"llm"},
     {"demo"},
+    {"prove"},
     {"cli"},
 ]
 

@@ -10,6 +10,7 @@ import typer
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.generate import generate
+from outpace.cli.prove import prove
 
 app = typer.Typer(
     name="outpace",
@@ -41,3 +42,4 @@ def root(
 app.command()(generate)
 app.command()(chat)
 app.command()(demo)
+app.command()(prove)
