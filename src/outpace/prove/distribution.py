@@ -58,7 +58,7 @@ class Distribution:
         bench: the model.
         prompt: token ids.
         params: temperature, filters and penalties; what ends a sequence is left aside.
-        plan: how much.
+        plan: how much; another seed may be put in for further draws.
 
     Raises:
         CapacityError: with these parameters there are too many continuations to count.
@@ -70,7 +70,7 @@ class Distribution:
         block = bench.config.block_size
         whole = (len(prompt) - 1) // block * block + 1
         self._prompt = prompt[-whole:]
-        self._plan = plan
+        self.plan = plan
         self.params = replace(
             params,
             n=1,
@@ -95,17 +95,23 @@ class Distribution:
     def checks(self, on_draws: Callable[[int], None] = lambda _: None) -> Iterator[Check]:
         """Make a check for each drafter; ``on_draws`` is told how many draws were made."""
         # Two tests for each drafter share the false-alarm rate.
-        alpha = self._plan.false_alarm / (2 * len(self.drafters))
+        alpha = self.plan.false_alarm / (2 * len(self.drafters))
         for name in self.drafters:
-            sample = self._draw(name, None, on_draws)
-            control = self._draw(name, self._plan.deviation, on_draws)
-            yield self._judge(name, sample, control, alpha)
+            yield self.check(name, alpha, on_draws)
+
+    def check(
+        self, name: str, alpha: float, on_draws: Callable[[int], None] = lambda _: None
+    ) -> Check:
+        """Draw with one drafter, right and biased, and judge; ``alpha`` is that of each test."""
+        sample = self._draw(name, None, on_draws)
+        control = self._draw(name, self.plan.deviation, on_draws)
+        return self._judge(name, sample, control, alpha)
 
     def _continuations(self) -> dict[Path, float]:
         """The probability of each continuation under the target, computed without a draft."""
         expected: dict[Path, float] = {(): 1.0}
         contexts = 0
-        for _ in range(self._plan.length):
+        for _ in range(self.plan.length):
             longer: dict[Path, float] = {}
             for path, weight in expected.items():
                 contexts += 1
@@ -115,14 +121,14 @@ class Distribution:
                 if contexts > _MOST_CONTEXTS or len(longer) > 64 * _MOST_CONTEXTS:
                     raise CapacityError(
                         f"top_k = {self.params.top_k}: leaves more continuations of "
-                        f"{self._plan.length} tokens than can be counted; choose a top_k of at "
+                        f"{self.plan.length} tokens than can be counted; choose a top_k of at "
                         "most 8, or leave it out"
                     )
             expected = longer
         return expected
 
     def _next(self, path: Path) -> Any:
-        sampler = TokenSampler(self.params, self._plan.seed, frozenset())
+        sampler = TokenSampler(self.params, self.plan.seed, frozenset())
         logits = self._record.logits(self._prompt + path)
         return sampler.probs(logits, TokenHistory(self._prompt, path))
 
@@ -137,9 +143,9 @@ class Distribution:
 
         engine = self._engine(name)
         sequences: list[EngineSequence] = []
-        for batch in range(-(-self._plan.draws // MAX_SAMPLES)):
-            n = min(MAX_SAMPLES, self._plan.draws - len(sequences))
-            seed = (self._plan.seed * 1_000_003 + batch + (1 << 32) * (bias is not None)) % 2**64
+        for batch in range(-(-self.plan.draws // MAX_SAMPLES)):
+            n = min(MAX_SAMPLES, self.plan.draws - len(sequences))
+            seed = (self.plan.seed * 1_000_003 + batch + (1 << 32) * (bias is not None)) % 2**64
             request = Request(
                 f"draws-{batch}",
                 self._prompt,
@@ -154,8 +160,8 @@ class Distribution:
 
     def _engine(self, name: str) -> Engine:
         probes: dict[str, Drafter] = {
-            "probe chain": WarpedDrafter(self._record, self._plan.seed, 1),
-            "probe tree": WarpedDrafter(self._record, self._plan.seed, 2),
+            "probe chain": WarpedDrafter(self._record, self.plan.seed, 1),
+            "probe tree": WarpedDrafter(self._record, self.plan.seed, 2),
         }
         return self._bench.engine(
             {name: probes[name]} if name in probes else None,
@@ -168,7 +174,7 @@ class Distribution:
     def _tests(self, sample: Sequence[EngineSequence], alpha: float) -> tuple[CountTest, CountTest]:
         """One drafted place, and whole continuations."""
         paths = Counter(tuple(sequence.output.token_ids) for sequence in sample)
-        deviation = self._plan.deviation
+        deviation = self.plan.deviation
         place = fit(_at(paths), _at(self._expected), alpha, deviation)
         return place, fit(paths, self._expected, alpha, deviation)
 
@@ -188,8 +194,8 @@ class Distribution:
             "drafted": drafted,
             "accepted": accepted,
             "rejections": rejections,
-            "false_alarm": self._plan.false_alarm,
-            "control_bias": self._plan.deviation,
+            "false_alarm": self.plan.false_alarm,
+            "control_bias": self.plan.deviation,
             "control_caught": caught,
             "one_position": place.as_dict(),
             "continuations": whole.as_dict(),
