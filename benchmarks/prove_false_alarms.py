@@ -41,7 +41,7 @@ def rate(name: str, nominal: float, alarms: list[bool], power: bool = False) -> 
     }
 
 
-def synthetic(seeds: int, alpha: float, draws: int) -> list[dict[str, object]]:
+def synthetic(seeds: range, alpha: float, draws: int) -> list[dict[str, object]]:
     """Skewed random distributions of 256 outcomes, as continuations of four tokens have them."""
 
     def sample(random: np.random.Generator, probs: np.ndarray, n: int) -> Counter[int]:
@@ -67,7 +67,7 @@ def synthetic(seeds: int, alpha: float, draws: int) -> list[dict[str, object]]:
         return fit(sample(random, shifted, draws), dict(enumerate(probs)), alpha, DEVIATION)
 
     def count(name: str, nominal: float, test: Callable[[int], CountTest]) -> dict[str, object]:
-        alarms = [test(seed).rejected for seed in range(seeds)]
+        alarms = [test(seed).rejected for seed in seeds]
         return rate(name, nominal, alarms, power=test is wrong)
 
     return [
@@ -77,7 +77,7 @@ def synthetic(seeds: int, alpha: float, draws: int) -> list[dict[str, object]]:
     ]
 
 
-def with_a_model(model: str, seeds: int, alpha: float, draws: int) -> list[dict[str, object]]:
+def with_a_model(model: str, seeds: range, alpha: float, draws: int) -> list[dict[str, object]]:
     """The engine's own draws: rejection with a probe that drafts, right and biased."""
     from outpace import LLM
     from outpace.prove.distribution import USUAL, Distribution, Plan
@@ -90,16 +90,18 @@ def with_a_model(model: str, seeds: int, alpha: float, draws: int) -> list[dict[
     plan = Plan(draws=draws, false_alarm=2 * alpha, deviation=DEVIATION)
     whole: dict[str, list[bool]] = {"one position": [], "continuations": [], "control": []}
     distribution = Distribution(bench, prompt, USUAL, plan)
-    for seed in range(seeds):
+    powers = []
+    for seed in seeds:
         distribution.plan = replace(plan, seed=seed)
         check = distribution.check("probe tree" if seed % 2 else "probe chain", alpha)
         whole["one position"].append(check.figures["one_position"]["rejected"])
         whole["continuations"].append(check.figures["continuations"]["rejected"])
         whole["control"].append(check.figures["control_caught"])
+        powers.append(check.figures["continuations"]["power"])
     return [
         rate("false alarms of the engine, one position", alpha, whole["one position"]),
         rate("false alarms of the engine, continuations", alpha, whole["continuations"]),
-        rate(f"biased verifier caught (bias {plan.deviation})", 1.0, whole["control"], power=True),
+        rate("biased verifier caught, against the power", min(powers), whole["control"], True),
     ]
 
 
@@ -107,14 +109,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="draw from this model's engine instead")
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--draws", type=int, default=1024)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     if args.model is None:
-        rows = synthetic(args.seeds, args.alpha, args.draws)
+        rows = synthetic(seeds, args.alpha, args.draws)
     else:
-        rows = with_a_model(args.model, args.seeds, args.alpha, args.draws)
+        rows = with_a_model(args.model, seeds, args.alpha, args.draws)
     if args.json:
         print(json.dumps(rows, indent=1))
         return

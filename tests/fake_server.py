@@ -28,6 +28,8 @@ class Behaviour:
     logprobs: bool = True
     zero_logprobs: bool = False
     refuses: tuple[str, ...] = ()
+    refuses_with: int = 400
+    dies_after: int | None = None
     ignores_seed: bool = False
     bias: float = 0.0
     flip_at: int | None = None
@@ -86,9 +88,12 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             behaviour.requests.append(body)
             time.sleep(behaviour.delay)
+            if behaviour.dies_after is not None and len(behaviour.requests) > behaviour.dies_after:
+                self.answer(503, {"error": "out of memory"})
+                return
             refused = [name for name in behaviour.refuses if name in body]
             if refused:
-                self.answer(400, {"error": f"unknown field {refused[0]}"})
+                self.answer(behaviour.refuses_with, {"error": f"unknown field {refused[0]}"})
             else:
                 self.answer(200, completion(behaviour, body))
 

@@ -85,8 +85,10 @@ def test_without_logprobs_a_difference_cannot_be_told(capsys: Any) -> None:
     assert status == 2
 
 
-def test_refused_fields_are_left_out_and_said(capsys: Any) -> None:
-    status, report = prove(capsys, Behaviour(refuses=("logprobs", "seed")))
+@pytest.mark.parametrize("status_code", [400, 422, 500])
+def test_refused_fields_are_left_out_and_said(capsys: Any, status_code: int) -> None:
+    tested = Behaviour(refuses=("logprobs", "seed"), refuses_with=status_code)
+    status, report = prove(capsys, tested)
     assert any("refuses logprobs" in limit for limit in report["limits"])
     assert outcome(report, "seeds") == (
         "inconclusive",
@@ -136,6 +138,13 @@ def test_what_cannot_be_tested_is_one_line_and_status_2(
     assert captured.out == ""
     assert words in captured.err
     assert captured.err.strip().count("\n") == 0
+
+
+def test_what_was_found_before_a_server_died_is_kept(capsys: Any) -> None:
+    status, report = prove(capsys, Behaviour(dies_after=60))
+    assert (status, report["verdict"], report["partial"]) == (2, "inconclusive", True)
+    assert outcome(report, "greedy texts")[0] == "passed"
+    assert "/completions answers 503" in outcome(report, "the rest")[1]
 
 
 def test_a_server_that_is_down_is_named(capsys: Any) -> None:

@@ -145,12 +145,12 @@ def prove(
         else:
             _refuse_given(engine, EngineOptions(), "has no effect on servers: leave it out")
             proved = _black_box(servers, sampling, proof)
-        result = _run(proved)
+        result, interrupted = _run(proved)
     except OutpaceError as error:
         report(error, debug=common.debug)
         raise typer.Exit(NOT_TESTED) from None
     _show(result, as_json=proof.as_json)
-    if result.partial:
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
     if result.status != "passed":
         raise typer.Exit(FAILED if result.status == "failed" else NOT_TESTED)
@@ -234,13 +234,18 @@ def _black_box(servers: ServerOptions, sampling: ProvedSampling, proof: ProofOpt
     )
 
 
-def _run(proved: WhiteBox | BlackBox) -> Report:
-    """Make the checks, with a bar on stderr; Ctrl-C keeps what was made."""
+def _run(proved: WhiteBox | BlackBox) -> tuple[Report, bool]:
+    """Make the checks, with a bar on stderr.
+
+    What was made is kept when the run is stopped half way: by Ctrl-C, which is returned as True,
+    or by an error, which becomes a check of its own.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from outpace.prove.verdict import Report
+    from outpace.prove.verdict import Check, Report, Status
 
+    interrupted = False
     columns = (TextColumn("{task.description:<36}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("proving", total=1.0)
@@ -254,9 +259,14 @@ def _run(proved: WhiteBox | BlackBox) -> Report:
                 result.checks.append(check)
                 progress.update(task, description=f"{check.name}: {check.status}")
         except KeyboardInterrupt:
+            interrupted = result.partial = True
+        except OutpaceError as error:
+            if not result.checks:
+                raise
             result.partial = True
+            result.checks.append(Check("the rest", Status.INCONCLUSIVE, str(error)))
     result.limits.extend(proved.limits)
-    return result
+    return result, interrupted
 
 
 def _show(result: Report, *, as_json: bool) -> None:

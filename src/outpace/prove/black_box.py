@@ -23,8 +23,6 @@ from outpace.prove.verdict import Check, Status
 
 USUAL = Plan(draws=1000, length=4, deviation=0.2)
 _TOP = 5
-# HTTP statuses with which servers refuse a field that they do not know.
-_REFUSED = (400, 422, 501)
 # Far apart, so that two servers with one random generator do not give the same draws.
 _OTHER_SEEDS = 1 << 24
 
@@ -134,7 +132,7 @@ class BlackBox:
             try:
                 server.complete(PROMPTS[0], max_tokens=1, temperature=0.0, logprobs=_TOP)
             except ServerError as error:
-                if error.status not in _REFUSED:
+                if not _refuses(error):
                     raise
                 self.limits.append(f"{server.base} refuses logprobs: near-ties cannot be told.")
                 return {}
@@ -151,7 +149,7 @@ class BlackBox:
                     for seed in (1, 1, 2, 3)
                 ]
             except ServerError as error:
-                if error.status not in _REFUSED:
+                if not _refuses(error):
                     raise
                 found[name] = "refuses seeds"
                 continue
@@ -181,7 +179,7 @@ class BlackBox:
         try:
             server.complete(prompt, seed=first_seed, **options)
         except ServerError as error:
-            if error.status not in _REFUSED:
+            if not _refuses(error):
                 raise
             seeded = False
 
@@ -204,6 +202,12 @@ class BlackBox:
         finally:
             # After an error or Ctrl-C what was not asked yet is not asked any more.
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _refuses(error: ServerError) -> bool:
+    """Whether a server may do without the field that it was just sent: some answer with 500."""
+    status = error.status or 0
+    return status in (400, 422) or status >= 500
 
 
 def _named(server: Server) -> Server:

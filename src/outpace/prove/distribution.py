@@ -29,6 +29,7 @@ USUAL = SamplingParams(
 # The first token comes from the prompt's last row, where nothing can be drafted yet.
 DRAFTED_PLACE = 1
 _MOST_CONTEXTS = 600
+_QUOTED = 4  # likely first tokens that a lookup finds in the prompt
 _LEAST_POWER = 0.95
 
 
@@ -66,10 +67,6 @@ class Distribution:
 
     def __init__(self, bench: Workbench, prompt: Path, params: SamplingParams, plan: Plan) -> None:
         self._bench = bench
-        # Whole blocks and one more token: what the samples share is then computed once.
-        block = bench.config.block_size
-        whole = (len(prompt) - 1) // block * block + 1
-        self._prompt = prompt[-whole:]
         self.plan = plan
         self.params = replace(
             params,
@@ -83,6 +80,12 @@ class Distribution:
             seed=plan.seed,
         )
         self._record = RecordedRunner(bench.llm.engine.runner)
+        self._prompt = prompt
+        self._prompt = self._quoted(prompt)
+        # Whole blocks and one more token: what the samples share is then computed once.
+        block = bench.config.block_size
+        whole = (len(self._prompt) - 1) // block * block + 1
+        self._prompt = self._prompt[-whole:]
         self._expected = self._continuations()
         self._likeliest = max(self._expected, key=self._expected.__getitem__)
 
@@ -106,6 +109,20 @@ class Distribution:
         sample = self._draw(name, None, on_draws)
         control = self._draw(name, self.plan.deviation, on_draws)
         return self._judge(name, sample, control, alpha)
+
+    def _quoted(self, prompt: Path) -> Path:
+        """The prompt after pieces in which its likely continuations occur: something to look up.
+
+        The likeliest comes last: what does not fill a block is cut off at the front.
+        """
+        _, firsts = self._next(()).topk(_QUOTED)
+        pieces: list[int] = []
+        for first in reversed(firsts.tolist()):
+            piece = [first]
+            for _ in range(2):
+                piece.append(int(self._record.logits((*prompt, *piece)).argmax()))
+            pieces += [prompt[-1], *piece]
+        return (*pieces, *prompt)
 
     def _continuations(self) -> dict[Path, float]:
         """The probability of each continuation under the target, computed without a draft."""

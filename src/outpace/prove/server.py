@@ -47,6 +47,13 @@ class Choice:
     tokens: tuple[Token, ...] | None
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error with its status."""
+
+    def redirect_request(self, *args: object, **kwargs: object) -> None:
+        """Go nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """An OpenAI-compatible server.
@@ -100,7 +107,8 @@ class Server:
         body = {"model": self.model, "prompt": prompt, **options}
         answer = self._ask("POST", "/completions", body)
         served = answer.get("model")
-        if isinstance(served, str) and self.model and served != self.model:
+        # Some append a version to the name that they were asked for.
+        if isinstance(served, str) and not served.startswith(self.model):
             raise ServerError(self.base, f"asked for {self.model!r}, answers as {served!r}")
         choices = answer.get("choices")
         if not isinstance(choices, list) or not choices:
@@ -117,7 +125,7 @@ class Server:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(self.base + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
+            with self._opener().open(request, timeout=self.timeout) as response:
                 raw = response.read(_LARGEST_ANSWER)
         except urllib.error.HTTPError as error:
             message = error.read(4096).decode("utf-8", "replace")
@@ -127,6 +135,12 @@ class Server:
         except (OSError, HTTPException) as error:
             raise ServerError(self.base, self._reason(error)) from None
         return _object(self.base, path, raw)
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        """Without redirects, which could carry the key elsewhere, and without a proxy to here."""
+        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+        proxies = [urllib.request.ProxyHandler({})] if local else []
+        return urllib.request.build_opener(_NoRedirect, *proxies)
 
     def _reason(self, error: Exception) -> str:
         cause = getattr(error, "reason", error)
