@@ -23,7 +23,7 @@ FLOORS = [
     {"engine"},
     {"assembly"},
     {"llm"},
-    {"demo", "bench", "plan"},
+    {"demo", "bench", "plan", "prove"},
     {"cli"},
 ]
 

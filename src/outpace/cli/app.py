@@ -12,6 +12,7 @@ from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.generate import generate
 from outpace.cli.plan import plan
+from outpace.cli.prove import prove
 
 app = typer.Typer(
     name="outpace",
@@ -45,3 +46,4 @@ app.command()(chat)
 app.command()(demo)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
+app.command()(prove)
