@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -179,6 +180,8 @@ def save(session: Session, wanted: list[System], args: argparse.Namespace) -> No
 
 
 def main() -> None:
+    # Ended by a signal, it must still end its workers: suspended ones would stay for ever.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     args = arguments()
     console = Console()
     try:
