@@ -19,7 +19,8 @@ from outpace.config import (
     NgramConfig,
     PredictionConfig,
 )
-from outpace.control.controller import AutomaticController, Controller, FixedController
+from outpace.control.automatic import AutomaticController
+from outpace.control.controller import Controller, FixedController
 from outpace.control.cost import CostTable
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
