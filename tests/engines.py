@@ -10,14 +10,15 @@ import torch
 
 from outpace.cache.blocks import BlockManager
 from outpace.cache.pools import KVPool
-from outpace.config import EngineConfig
+from outpace.config import EngineConfig, Quantization
 from outpace.control.controller import Controller, FixedController
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.sequence import Sequence as EngineSequence
+from outpace.model.build import make_decoder
 from outpace.model.config import ModelConfig
-from outpace.model.decoder import Decoder
+from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.request import Request
 from outpace.spec.drafter import Ask, Drafter, Seen
@@ -48,7 +49,11 @@ CONFIG = ModelConfig.from_hf(
 
 
 def make_runner(
-    dtype: torch.dtype = torch.float32, seed: int = 0, num_slots: int = 4096, noise: float = 0.0
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    num_slots: int = 4096,
+    noise: float = 0.0,
+    quantization: Quantization = "none",
 ) -> ModelRunner:
     """A random model, peaked enough that its choices depend on the context.
 
@@ -61,7 +66,8 @@ def make_runner(
         weights[name] = torch.randn(shape, generator=generator) * scale + (len(shape) == 1)
     for weight in weights.values() if noise else ():
         weight += torch.randn(weight.shape, generator=generator) * noise
-    decoder = Decoder(CONFIG, weights, dtype, torch.device("cpu"))
+    precision = Precision(dtype, quantization, group=32)
+    decoder = make_decoder(CONFIG, weights, precision, torch.device("cpu"))
     shape = (CONFIG.num_layers, num_slots, CONFIG.num_kv_heads, CONFIG.head_dim)
     return ModelRunner(decoder, KVPool(*shape, dtype, torch.device("cpu")))
 

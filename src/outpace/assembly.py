@@ -18,6 +18,7 @@ from outpace.config import (
     ModelDraftConfig,
     NgramConfig,
     PredictionConfig,
+    Quantization,
 )
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
@@ -27,10 +28,12 @@ from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant, measure_step_times
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.kernels.native import kernels
+from outpace.model.build import make_decoder, stored_bytes
 from outpace.model.config import ModelConfig
-from outpace.model.decoder import Decoder
 from outpace.model.linear import packing_works
 from outpace.model.loader import load_config, load_weights
+from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
 from outpace.spec.drafter import Drafter
@@ -63,31 +66,32 @@ class _Source:
 
     folder: Path
     config: ModelConfig
-    dtype: torch.dtype
+    precision: Precision
 
     @classmethod
-    def find(cls, name: str, dtype: Dtype, device: torch.device) -> _Source:
+    def find(
+        cls, name: str, dtype: Dtype, quantization: Quantization, group: int, device: torch.device
+    ) -> _Source:
         folder = resolve(name)
-        return cls(folder, load_config(folder), choose_dtype(dtype, device))
+        precision = Precision(choose_dtype(dtype, device), quantization, group)
+        return cls(folder, load_config(folder), precision)
 
     @property
     def size(self) -> ModelSize:
-        config, width = self.config, self.dtype.itemsize
-        numbers = sum(torch.Size(shape).numel() for shape in config.weight_shapes().values())
-        if config.tie_word_embeddings:  # the head is packed, and so is a copy
-            numbers += config.vocab_size * config.hidden_size
+        config, width = self.config, self.precision.dtype.itemsize
         per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-        return ModelSize(numbers * width, per_token * width, config.max_position_embeddings)
+        weights = stored_bytes(config, self.precision)
+        return ModelSize(weights, per_token * width, config.max_position_embeddings)
 
     def load(self, num_slots: int, device: torch.device) -> ModelRunner:
         weights = load_weights(self.folder, self.config)
-        decoder = Decoder(self.config, weights, self.dtype, device)
-        config = self.config
+        config, dtype = self.config, self.precision.dtype
+        decoder = make_decoder(config, weights, self.precision, device)
         shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
-        runner = ModelRunner(decoder, KVPool(*shape, self.dtype, device))
+        runner = ModelRunner(decoder, KVPool(*shape, dtype, device))
         if not has_finite_logits(runner):
             raise CheckpointError(
-                f"{self.folder}: the model computes NaN or infinity in {self.dtype}; its weights "
+                f"{self.folder}: the model computes NaN or infinity in {dtype}; its weights "
                 "are damaged: download it again"
             )
         return runner
@@ -103,10 +107,17 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     device = _choose_device(config.device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    target = _Source.find(model, config.dtype, device)
+    target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     drafts = {
-        one: _Source.find(one.model, one.dtype, device) for one in draft_models(config.drafter)
+        one: _Source.find(
+            one.model,
+            one.dtype,
+            one.quantization or config.draft_quantization,
+            config.group_size,
+            device,
+        )
+        for one in draft_models(config.drafter)
     }
     for one, source in drafts.items():
         _check_vocabulary(one, tokenizer, source)
@@ -157,7 +168,8 @@ def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     """
     if dtype != "auto":
         return _DTYPES[dtype]
-    emulated = device.type == "cpu" and not packing_works(torch.bfloat16)
+    fast = bool(kernels().name) or packing_works(torch.bfloat16)
+    emulated = device.type == "cpu" and not fast
     return torch.float32 if emulated else torch.bfloat16
 
 

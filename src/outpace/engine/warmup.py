@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.model.runner import Batch, ModelRunner
+from outpace.model.batch import Batch
+from outpace.model.runner import ModelRunner
 
 _ROWS = (1, 2, 4, 8, 16)
 
