@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,16 +21,19 @@ from outpace.config import (
     PredictionConfig,
     Quantization,
 )
-from outpace.control.controller import AutomaticController, Controller, FixedController
-from outpace.control.cost import CostTable
+from outpace.control.automatic import AutomaticController
+from outpace.control.controller import Controller, FixedController
+from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
+from outpace.engine.costs import model_cost
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
-from outpace.engine.warmup import has_finite_logits, is_batch_invariant, measure_step_times
+from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
 from outpace.kernels.native import kernels
 from outpace.model.build import make_decoder, stored_bytes
 from outpace.model.config import ModelConfig
+from outpace.model.converted import cache_folder
 from outpace.model.linear import packing_works
 from outpace.model.loader import load_config, load_weights
 from outpace.model.precision import Precision
@@ -46,17 +50,24 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _READ_AHEAD = 512
 # Draft tokens for which the largest step's logits are planned when k is automatic.
 _PLANNED_DRAFT = 16
+# About how long measuring a model's steps may take.
+_TARGET_SECONDS, _DRAFT_SECONDS = 1.3, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A ready engine and what belongs to it."""
+    """A ready engine and what belongs to it.
+
+    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the configured
+    drafter under its name if it has a model.
+    """
 
     engine: Engine
     tokenizer: Tokenizer
     folder: Path
     plan: MemoryPlan
     guarantee: str
+    costs: Mapping[str, MeasuredCost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,12 @@ class _Source:
             )
         return runner
 
+    def cost(self, runner: ModelRunner, seconds: float) -> MeasuredCost:
+        """What steps cost, measured or kept."""
+        return model_cost(
+            runner, self.folder, str(self.precision), seconds, cache_folder() / "costs"
+        )
+
 
 def assemble(model: str, config: EngineConfig) -> Assembly:
     """Find, check, plan, load and warm up.
@@ -126,9 +143,10 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     )
     num_slots = blocks.num_blocks * config.block_size + _READ_AHEAD
     runner = target.load(num_slots, device)
+    made: dict[ModelDraftConfig, ModelRunner] = {}
     workshop = Workshop(
         encode=lambda text: tuple(tokenizer.encode(text, special=False)),
-        draft_runner=lambda one: drafts[one].load(num_slots, device),
+        draft_runner=lambda one: made.setdefault(one, drafts[one].load(num_slots, device)),
         block_size=config.block_size,
         vocab_size=target.config.vocab_size,
     )
@@ -143,10 +161,11 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         config.drafter.name,
         lambda params: SequenceText.opener(tokenizer, params),
     )
-    controller = _make_controller(config, runner)
+    costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
+    controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee)
+    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
 
 
 def _choose_device(name: str | None) -> torch.device:
@@ -212,7 +231,24 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
     return drafters
 
 
-def _make_controller(config: EngineConfig, runner: ModelRunner) -> Controller:
+def _measure(
+    config: EngineConfig,
+    target: tuple[_Source, ModelRunner],
+    drafts: list[tuple[_Source, ModelRunner]],
+) -> dict[str, MeasuredCost]:
+    """What steps cost, where somebody wants to know; of several draft models the first's."""
+    if config.num_speculative_tokens != "auto":
+        return {}
+    source, runner = target
+    costs = {"target": source.cost(runner, _TARGET_SECONDS)}
+    if drafts:
+        source, runner = drafts[0]
+        costs[config.drafter.name] = source.cost(runner, _DRAFT_SECONDS)
+    return costs
+
+
+def _make_controller(config: EngineConfig, costs: Mapping[str, MeasuredCost]) -> Controller:
     if config.num_speculative_tokens == "auto":
-        return AutomaticController(CostTable(measure_step_times(runner)))
+        drafts = {name: cost.table for name, cost in costs.items() if name != "target"}
+        return AutomaticController(costs["target"].table, drafts)
     return FixedController(config.num_speculative_tokens)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.config import NgramConfig, PredictionConfig
-from outpace.control.controller import AutomaticController, FixedController
+from outpace.control.automatic import AutomaticController
+from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams

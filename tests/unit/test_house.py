@@ -18,6 +18,7 @@ FLOORS = [
     {"config"},
     {"request"},
     {"cache", "sampling", "text", "control"},
+    {"kernels"},
     {"model"},
     {"spec"},
     {"engine"},

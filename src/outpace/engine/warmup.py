@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from time import perf_counter
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from outpace.model.batch import Batch
 from outpace.model.runner import ModelRunner
-
-_ROWS = (1, 2, 4, 8, 16)
-
-
-@torch.inference_mode()
-def measure_step_times(runner: ModelRunner, repeats: int = 2) -> dict[int, float]:
-    """Seconds of a forward pass with logits, by rows: the shortest of a few.
-
-    The shortest, since everything that disturbs a measurement makes it longer; the table is
-    corrected while steps are made.
-    """
-    times = dict.fromkeys(_ROWS, math.inf)
-    for _ in range(repeats):
-        for rows in _ROWS:
-            batch = Batch()
-            # Slot 0 is the padding's: what is read and written there matters to nobody.
-            batch.append_run(np.zeros(rows, np.int64), 0, np.zeros(rows, np.int64))
-            batch.logits_rows.extend(range(rows))
-            began = perf_counter()
-            runner.run(batch)
-            times[rows] = min(times[rows], perf_counter() - began)
-    return times
 
 
 @torch.inference_mode()
