@@ -12,7 +12,8 @@ import torch
 
 from outpace.errors import InvalidValueError
 from outpace.llm import LLM
-from outpace.model.runner import Batch, ModelRunner
+from outpace.model.batch import Batch
+from outpace.model.runner import ModelRunner
 from outpace.plan.find import find_architecture
 from outpace.plan.forecast import Load, Setting
 from outpace.plan.memory import Deployed, Memory
