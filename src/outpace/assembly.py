@@ -28,10 +28,10 @@ from outpace.engine.engine import Engine
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant, measure_step_times
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
 from outpace.kernels.native import kernels
-from outpace.model.build import make_decoder, stored_bytes
+from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
 from outpace.model.linear import packing_works
-from outpace.model.loader import load_config, load_weights
+from outpace.model.loader import load_config
 from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
@@ -83,9 +83,8 @@ class _Source:
         return ModelSize(weights, per_token * width, config.max_position_embeddings)
 
     def load(self, num_slots: int, device: torch.device) -> ModelRunner:
-        weights = load_weights(self.folder, self.config)
         config, dtype = self.config, self.precision.dtype
-        decoder = make_decoder(config, weights, self.precision, device)
+        decoder = load_decoder(self.folder, config, self.precision, device)
         shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
         runner = ModelRunner(decoder, KVPool(*shape, dtype, device))
         if not has_finite_logits(runner):
