@@ -18,7 +18,6 @@ FLOORS = [
     {"config", "kernels"},
     {"request"},
     {"cache", "sampling", "text", "control"},
-    {"kernels"},
     {"model"},
     {"spec"},
     {"engine"},
