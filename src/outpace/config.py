@@ -242,7 +242,7 @@ class EngineConfig:
     dtype: Dtype = "auto"
     quantization: Quantization = "none"
     draft_quantization: Quantization | Literal["auto"] = "auto"
-    draft_vocabulary: int | None = 32_768
+    draft_vocabulary: int | None = 65_536
     group_size: int = 64
     max_model_len: int | None = None
     max_num_seqs: int = 16
