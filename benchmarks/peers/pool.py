@@ -131,11 +131,12 @@ class Pool:
         fresh = worker is None
         if worker is None:
             self._make_room(self.memory.get(name, FIRST_GUESS))
-            worker = self._start(system)
+            # It is in the pool before it has loaded, so that whatever interrupts that ends it too.
+            worker = self._loaded[name] = self._start(system)
             try:
                 answer = worker.ask({"op": "load", "options": system.options})
             except WorkerError:
-                worker.stop()
+                self.drop(system)
                 raise
             self.versions[system.environment] = answer["version"]
         self._loaded[name] = worker
