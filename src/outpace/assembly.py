@@ -25,7 +25,7 @@ from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
-from outpace.engine.costs import model_cost
+from outpace.engine.costs import model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
@@ -36,6 +36,7 @@ from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
 from outpace.model.linear import packing_works
 from outpace.model.loader import load_config
+from outpace.model.native_decoder import NativeDecoder
 from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
@@ -123,7 +124,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     """
     device = _choose_device(config.device)
     if config.threads is not None:
-        torch.set_num_threads(config.threads)
+        _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     drafts = {
@@ -155,7 +156,8 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     )
     drafters = _make_drafters(config, workshop)
     invariant = is_batch_invariant(runner, config.block_size)
-    guarantee = "bit-exact" if invariant and config.tree_attention == "paths" else "near-tie"
+    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
+    guarantee = "bit-exact" if invariant and exact_trees else "near-tie"
     admission = Admission(
         target.config,
         plan.max_model_len,
@@ -169,6 +171,16 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+
+
+def _use_threads(threads: int) -> None:
+    cores = usable_cores()
+    if threads > cores:
+        # They would wait for each other at the end of every layer, many times a step.
+        raise InvalidValueError(
+            "threads", threads, f"this process may use {cores} cores; more threads only slow it"
+        )
+    torch.set_num_threads(threads)
 
 
 def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:
