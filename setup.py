@@ -13,12 +13,19 @@ FLAGS = [
     "-fno-math-errno",
     # A product and a sum are fused only where the code says so: equal bits wherever it is inlined.
     "-ffp-contract=off",
-    "-mprefer-vector-width=512",
     "-Wno-maybe-uninitialized",  # false alarms inside of GCC 12's own headers
 ]
-PROCESSORS = {"avx512": ["-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"]}
+PROCESSORS = {
+    "avx512": [
+        "-march=x86-64-v4",
+        "-mavx512bf16",
+        "-mavx512vnni",
+        "-mprefer-vector-width=512",
+    ],
+    "avx2": ["-march=x86-64-v3"],  # with FMA and F16C
+}
 SOURCES = "src/outpace/kernels/csrc"
-HEADERS = ["attention", "inputs", "linear", "module", "simd_avx512", "threads"]
+HEADERS = ["attention", "inputs", "linear", "module", "simd_avx2", "simd_avx512", "threads"]
 
 
 def extension(name: str, flags: list[str]) -> Extension:

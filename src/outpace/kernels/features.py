@@ -6,9 +6,14 @@ import functools
 import platform
 from pathlib import Path
 
-# What the compiled kernels need, beyond what their compiler flags imply.
+# What each build of the kernels needs, the best build first; "avx2" is what every build needs.
+_AVX2 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
 NEEDED = {
-    "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_vnni"),
+    "avx512": (
+        *_AVX2,
+        *("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "avx512_bf16", "avx512_vnni"),
+    ),
+    "avx2": _AVX2,
 }
 
 

@@ -3,6 +3,9 @@
 They are built when the package is installed, where there is a C++ compiler, and chosen by what
 the processor can do. Without them the models run on PyTorch's own operators: the same values up
 to rounding, only slower.
+
+The environment variable ``OUTPACE_KERNELS`` overrides the choice: ``avx512`` or ``avx2`` for one
+build and no other, ``none`` for PyTorch's operators. It is read once a process.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import os
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -18,8 +22,11 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from outpace.errors import InvalidValueError
 from outpace.kernels.features import NEEDED, cpu_flags
 from outpace.kernels.packing import Format, Packed, pack, quantize, unpack
+
+CHOICE = "OUTPACE_KERNELS"  # the environment variable
 
 
 class Source(IntEnum):
@@ -46,23 +53,50 @@ class Kernels:
 
 @functools.cache
 def kernels() -> Kernels:
-    """Load the best kernels for this processor and put them to the test, once a process."""
-    fitting = [name for name, needed in NEEDED.items() if cpu_flags().issuperset(needed)]
-    if not fitting:
-        return Kernels("", "this processor lacks AVX-512 with bf16 and VNNI", None)
+    """Load the best kernels for this processor and put them to the test, once a process.
+
+    Raises:
+        InvalidValueError: ``OUTPACE_KERNELS`` is not a name, or its kernels do not work here.
+    """
+    choice = os.environ.get(CHOICE, "")
+    if choice == "none":
+        return Kernels("", f"{CHOICE}=none", None)
+    if choice and choice not in NEEDED:
+        raise InvalidValueError(CHOICE, choice, f"must be {', '.join(NEEDED)} or none")
+    reasons = []
+    for name in [choice] if choice else NEEDED:
+        found = load(name)
+        if found.name:
+            return found
+        reasons.append(f"{name}: {found.reason}")
+    if choice:
+        way_out = f"{found.reason}; unset it to leave the choice to the processor"
+        raise InvalidValueError(CHOICE, choice, way_out)
+    return Kernels("", "; ".join(reasons), None)
+
+
+def load(name: str) -> Kernels:
+    """Load one build of the kernels, a key of ``NEEDED``, and put it to the test."""
+    missing = [flag for flag in NEEDED[name] if flag not in cpu_flags()]
+    if missing:
+        return Kernels("", f"this processor lacks {', '.join(missing)}", None)
     openmp = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
     if not openmp:
         return Kernels("", "this PyTorch does not bring GNU OpenMP, whose threads are shared", None)
     try:
         # The kernels are not linked to a library of threads: they find PyTorch's here.
         ctypes.CDLL(str(openmp[0]), mode=ctypes.RTLD_GLOBAL)
-        module = importlib.import_module(f"outpace.kernels._{fitting[0]}")
+        module = importlib.import_module(f"outpace.kernels._{name}")
     except (ImportError, OSError) as error:
-        reason = f"not built ({str(error).splitlines()[0][:120]}); install a C++ compiler and again"
-        return Kernels("", reason, None)
-    if not _agrees(module):
+        problem = str(error).splitlines()[0][:120]
+        return Kernels("", f"not built ({problem}); install a C++ compiler and again", None)
+    try:
+        agrees = _agrees(module)
+    except TypeError as error:
+        return Kernels("", f"built for another version ({error}); install again", None)
+    if not agrees:
         return Kernels("", "the compiled kernels compute something else than PyTorch", None)
-    return Kernels(fitting[0], "", module)
+    return Kernels(name, "", module)
 
 
 def _agrees(module: ModuleType) -> bool:

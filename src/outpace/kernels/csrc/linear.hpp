@@ -193,19 +193,11 @@ inline void tile(const Weight& w, int panel, const Inputs& x, int row, float* ou
   }
 }
 
-constexpr int kMostRows = 8;  // rows that fit into the registers at once
-
+template <int R = kMostRows>
 inline void tile_rows(const Weight& w, int panel, const Inputs& x, int row, int count, float* out) {
-  switch (count) {
-    case 1: return tile<1>(w, panel, x, row, out);
-    case 2: return tile<2>(w, panel, x, row, out);
-    case 3: return tile<3>(w, panel, x, row, out);
-    case 4: return tile<4>(w, panel, x, row, out);
-    case 5: return tile<5>(w, panel, x, row, out);
-    case 6: return tile<6>(w, panel, x, row, out);
-    case 7: return tile<7>(w, panel, x, row, out);
-    default: return tile<8>(w, panel, x, row, out);
-  }
+  if constexpr (R > 1)
+    if (count < R) return tile_rows<R - 1>(w, panel, x, row, count, out);
+  tile<R>(w, panel, x, row, out);
 }
 
 // Where results go: ``out[row][channel]`` is set, or added to.

@@ -7,6 +7,7 @@
 namespace simd {
 
 constexpr const char* kName = "avx512";
+constexpr int kMostRows = 8;  // rows whose sums for 32 outputs fit into the registers at once
 
 using F32 = __m512;
 using I32 = __m512i;
