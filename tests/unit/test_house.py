@@ -24,7 +24,7 @@ FLOORS = [
     {"engine"},
     {"assembly"},
     {"llm"},
-    {"demo"},
+    {"demo", "doctor"},
     {"cli"},
 ]
 

@@ -9,6 +9,7 @@ import typer
 
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
+from outpace.cli.doctor import doctor
 from outpace.cli.generate import generate
 
 app = typer.Typer(
@@ -41,3 +42,4 @@ def root(
 app.command()(generate)
 app.command()(chat)
 app.command()(demo)
+app.command()(doctor)
