@@ -52,7 +52,7 @@ _READ_AHEAD = 512
 # Draft tokens for which the largest step's logits are planned when k is automatic.
 _PLANNED_DRAFT = 16
 # About how long measuring a model's steps may take.
-_TARGET_SECONDS, _DRAFT_SECONDS = 1.3, 0.5
+_TARGET_SECONDS, _DRAFT_SECONDS = 1.6, 0.4
 
 
 @dataclass(frozen=True, slots=True)

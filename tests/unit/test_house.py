@@ -23,7 +23,7 @@ FLOORS = [
     {"engine"},
     {"assembly"},
     {"llm"},
-    {"demo", "bench", "plan", "prove"},
+    {"demo", "bench", "plan", "prove", "doctor"},
     {"cli"},
 ]
 

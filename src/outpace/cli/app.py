@@ -10,6 +10,7 @@ import typer
 from outpace.cli.bench import app as bench_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
+from outpace.cli.doctor import doctor
 from outpace.cli.generate import generate
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
@@ -47,3 +48,4 @@ app.command()(demo)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.command()(prove)
+app.command()(doctor)

@@ -128,7 +128,7 @@ class AutomaticController:
         return budgets
 
     def _contender(self, candidate: Candidate, most: int) -> Contender:
-        state = self._sequences.setdefault(candidate.seq_id, _State())
+        state = self._state(candidate.seq_id)
         usual = self._drafter(candidate.drafter)
         return Contender(
             drafter=candidate.drafter,
@@ -174,9 +174,7 @@ class AutomaticController:
         if step.rows is not None:
             self._learn_costs(step, step.rows)
         for outcome in step.outcomes:
-            if outcome.seq_id not in self._sequences:
-                continue  # it is not drafted for, or not by this controller's choice
-            state = self._sequences[outcome.seq_id]
+            state = self._state(outcome.seq_id)
             state.emitted += outcome.emitted
             usual = self._drafter(outcome.drafter)
             if outcome.asked:
@@ -209,8 +207,7 @@ class AutomaticController:
         once = 0.0
         for one in outcomes:
             if one.asked:
-                state = self._sequences.get(one.seq_id) or _State()
-                behind = state.behind(one.context)
+                behind = self._state(one.seq_id).behind(one.context)
                 asked.setdefault(one.drafter, []).append(Wanted(one.asked, behind, one.context))
                 once += self.costs.draft(one.drafter).catching_up(behind, one.context)
         expected += sum(self.costs.draft(name).seconds(some) for name, some in asked.items())
@@ -227,9 +224,12 @@ class AutomaticController:
         """What the step cost each sequence that drafted, against what it got."""
         plain = self.costs.plain([one.context for one in outcomes])
         for one in outcomes:
-            state = self._sequences.get(one.seq_id)
-            if one.asked and state is not None:
+            if one.asked:
+                state = self._state(one.seq_id)
                 state.loss = max(state.loss + seconds / plain - one.emitted, -_CREDIT)
+
+    def _state(self, seq_id: int) -> _State:
+        return self._sequences.setdefault(seq_id, _State())
 
     def _drafter(self, name: str) -> Acceptance:
         return self._drafters.setdefault(name, Acceptance(_DRAFTER_DECAY))

@@ -29,7 +29,7 @@ _FEWEST = 4
 _NEAR, _FAR = 128, 2048  # tokens of context
 _FAR_ROWS = (1, 4)
 _CHECKED_ROWS = (1, 8)
-_FEWEST_ROUNDS, _USUAL_ROUNDS, _MOST_ROUNDS = 2, 3, 7
+_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 7
 # Slots behind the padding's, which nobody uses before the first request.
 _FIRST_SLOT = 16
 
@@ -112,7 +112,8 @@ def measure_costs(runner: ModelRunner, seconds: float, clock: Clock = perf_count
     near, far = min(_NEAR, limit // 4), min(_FAR, limit - max(_FAR_ROWS))
     _pass_seconds(runner, 1, near, clock)  # what the first pass sets up is not its cost
     once = _pass_seconds(runner, 1, near, clock)
-    count = max(_FEWEST, int(seconds / (_USUAL_ROUNDS * max(once, 1e-9))) - len(_FAR_ROWS))
+    left = deadline - clock()
+    count = max(_FEWEST, int(left / (_FEWEST_ROUNDS * max(once, 1e-9))) - len(_FAR_ROWS))
     points = [(rows, near) for rows in _ROWS[:count] if near + rows <= limit] or [(1, 0)]
     if far >= 2 * near:
         points[_FEWEST:_FEWEST] = [(rows, far) for rows in _FAR_ROWS]

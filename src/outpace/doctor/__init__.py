@@ -1,0 +1,1 @@
+"""Finding out whether speculation pays on this machine, and why."""

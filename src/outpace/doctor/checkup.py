@@ -1,0 +1,179 @@
+"""The examination: machine, memory, model, and what drafts would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import psutil
+import torch
+
+from outpace.assembly import Assembly, assemble
+from outpace.cache.plan import MemoryPlan
+from outpace.config import EngineConfig
+from outpace.control.automatic import AutomaticController
+from outpace.control.kept import Machine, MeasuredCost
+from outpace.control.speedup import Outlook
+from outpace.doctor.bandwidth import read_bandwidth
+from outpace.engine.costs import machine_here
+from outpace.kernels.native import kernels
+from outpace.request import Request, SamplingParams
+
+ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)
+LENGTHS = tuple(range(9))
+# Text that repeats itself, so that lookups have something to propose.
+_TEXT = "one two three four five six seven eight nine ten " * 3
+_TRIAL_TOKENS, _TRIAL_DRAFT = 16, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model as it is used: its name, precision, kernels, bytes read by a pass, and its costs."""
+
+    name: str
+    precision: str
+    kernels: str
+    weight_bytes: int
+    cost: MeasuredCost
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that was found.
+
+    Attributes:
+        machine: processor and versions.
+        gpu: its name, if there is one.
+        device: where the models run.
+        threads: of this process.
+        memory_total, memory_free: bytes, before anything was loaded.
+        bandwidth: bytes per second that were read from memory; None where it was not measured.
+        compiled: the compiled kernels that can be used here, or why there are none.
+        plan: of the memory.
+        target: the target model.
+        drafter: the drafter's name.
+        outlook: what drafts would bring.
+        guarantee: what holds for the tokens on this machine.
+    """
+
+    machine: Machine
+    gpu: str | None
+    device: str
+    threads: int
+    memory_total: int
+    memory_free: int
+    bandwidth: float | None
+    compiled: str
+    plan: MemoryPlan
+    target: Loaded
+    drafter: str
+    outlook: Outlook
+    draft_cost: MeasuredCost | None
+    guarantee: str
+
+    @property
+    def step_seconds(self) -> float:
+        """A pass of one row, as measured."""
+        return self.target.cost.table(1)
+
+    @property
+    def floor_seconds(self) -> float | None:
+        """What reading the weights alone takes."""
+        return self.target.weight_bytes / self.bandwidth if self.bandwidth else None
+
+    @property
+    def predictions(self) -> Mapping[float, list[float]]:
+        """Times faster than plain, for each k of `LENGTHS`, by alpha."""
+        return {a: [self.outlook.speedup(k, a) for k in LENGTHS] for a in ALPHAS}
+
+    @property
+    def verdict(self) -> str:
+        """One sentence for who has no time."""
+        if self.drafter == "none":
+            return "No drafter is configured, so there is no speculation; try --drafter auto."
+        break_even = self.outlook.break_even(LENGTHS)
+        if break_even is None:
+            return "Speculation does not pay here, however often the guesses are right."
+        k, gain = self.outlook.best(0.8, LENGTHS)
+        if k == 0:
+            return (
+                f"Speculation pays here only above alpha {break_even:.2f}; at .8 it does not. "
+                "A faster draft, or a larger target, would change that."
+            )
+        return (
+            f"Speculation pays here above alpha {break_even:.2f}; "
+            f"the best k at .8 is {k}, which makes it {gain:.2f} times as fast as plain decoding."
+        )
+
+
+def check_up(model: str, config: EngineConfig) -> Report:
+    """Examine the machine, load the models, measure, and predict.
+
+    Raises:
+        OutpaceError: a model cannot be loaded; see `assemble`.
+    """
+    memory = psutil.virtual_memory()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    assembly = assemble(model, replace(config, num_speculative_tokens="auto"))
+    engine = assembly.engine
+    decoder = engine.runner.decoder
+    controller = engine.controller
+    assert isinstance(controller, AutomaticController)
+    drafter = config.drafter.name
+    _try_out(assembly, drafter)
+    precision = str(decoder.dtype).removeprefix("torch.")
+    if config.quantization != "none":
+        precision = f"{config.quantization}, {precision} cache"
+    compiled = kernels()
+    return Report(
+        machine=machine_here(),
+        gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        device=str(decoder.device),
+        threads=torch.get_num_threads(),
+        memory_total=memory.total,
+        memory_free=memory.available,
+        bandwidth=_bandwidth(assembly) if decoder.device.type == "cpu" else None,
+        compiled=compiled.name or f"none: {compiled.reason}",
+        plan=assembly.plan,
+        target=Loaded(
+            model, precision, decoder.kernels, decoder.weight_bytes, assembly.costs["target"]
+        ),
+        drafter=drafter,
+        outlook=Outlook(controller.costs, drafter),
+        draft_cost=assembly.costs.get(drafter),
+        guarantee=assembly.guarantee,
+    )
+
+
+def _bandwidth(assembly: Assembly) -> float | None:
+    """The fastest that memory was seen to be read, the model's own pass included."""
+    read = read_bandwidth()
+    if read is None:
+        return None
+    own = assembly.engine.runner.decoder.weight_bytes / assembly.costs["target"].table(1)
+    return max(read, own)
+
+
+def _try_out(assembly: Assembly, drafter: str) -> None:
+    """Decode a few tokens plainly and drafted: the controller learns what steps cost beside."""
+    token_ids = tuple(assembly.tokenizer.encode(_TEXT))
+    room = assembly.plan.max_model_len
+    token_ids = token_ids[: max(1, min(len(token_ids), room // 2))]
+    tokens = min(_TRIAL_TOKENS, room - len(token_ids))
+    params = SamplingParams(max_tokens=tokens, ignore_eos=True)
+    for name, length in (("none", 0), (drafter, _TRIAL_DRAFT), (drafter, 1)):
+        if name == "none" and length:
+            continue
+        assembly.engine.add(
+            Request(
+                request_id=f"trial-{name}-{length}",
+                prompt_token_ids=token_ids,
+                params=params,
+                prediction=token_ids,
+                drafter=name,
+                num_speculative_tokens=length,
+            )
+        )
+        while assembly.engine.has_work:
+            assembly.engine.step()
