@@ -143,8 +143,8 @@ inline void tile_bytes(const Weight& w, const uint8_t* p, const Inputs& x, int r
       }
       for (int r = 0; r < R; r++) {
         const Quads v = fill_quad(in[r] + g * w.group + q);
-        dot[r][0] = dot_quads(dot[r][0], a, v);
-        dot[r][1] = dot_quads(dot[r][1], b, v);
+        dot[r][0] = nibbles ? dot_nibbles(dot[r][0], a, v) : dot_quads(dot[r][0], a, v);
+        dot[r][1] = nibbles ? dot_nibbles(dot[r][1], b, v) : dot_quads(dot[r][1], b, v);
       }
     }
     if (K == kByteChannel) {

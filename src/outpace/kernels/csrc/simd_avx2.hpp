@@ -179,8 +179,17 @@ inline I32 dot_quads(I32 acc, Quads unsigned_bytes, Quads signed_bytes) {
   return {dot_half_quads(acc.low, unsigned_bytes.low, signed_bytes.low),
           dot_half_quads(acc.high, unsigned_bytes.high, signed_bytes.high)};
 }
+// The same for unsigned bytes below 16: their pairs of products fit into 16 bits.
+inline __m256i dot_half_nibbles(__m256i acc, __m256i nibbles, __m256i signed_bytes) {
+  const __m256i pairs = _mm256_maddubs_epi16(nibbles, signed_bytes);
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+inline I32 dot_nibbles(I32 acc, Quads nibbles, Quads signed_bytes) {
+  return {dot_half_nibbles(acc.low, nibbles.low, signed_bytes.low),
+          dot_half_nibbles(acc.high, nibbles.high, signed_bytes.high)};
+}
 
-// Half of that: the last 16 numbers of a row whose length is an odd multiple of 16.
+// Half of the pairs: the last 16 numbers of a row whose length is an odd multiple of 16.
 inline Pairs load_half_pairs(const uint16_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_setzero_si256()};
 }

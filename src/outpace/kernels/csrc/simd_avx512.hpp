@@ -86,6 +86,10 @@ inline Quads high_nibbles(Quads a) {
 inline I32 dot_quads(I32 acc, Quads unsigned_bytes, Quads signed_bytes) {
   return _mm512_dpbusd_epi32(acc, unsigned_bytes, signed_bytes);
 }
+// The same for unsigned bytes below 16, which other processors do faster.
+inline I32 dot_nibbles(I32 acc, Quads nibbles, Quads signed_bytes) {
+  return dot_quads(acc, nibbles, signed_bytes);
+}
 
 // Half of that: the last 16 numbers of a row whose length is an odd multiple of 16.
 inline Pairs load_half_pairs(const uint16_t* p) {
