@@ -10,15 +10,19 @@ import torch
 
 from outpace.cache.blocks import BlockManager
 from outpace.cache.pools import KVPool
-from outpace.config import EngineConfig
+from outpace.config import EngineConfig, Quantization
 from outpace.control.controller import Controller, FixedController
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.sequence import Sequence as EngineSequence
+from outpace.model.build import make_decoder
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Decoder
+from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
+from outpace.model.torch_decoder import TorchDecoder
+from outpace.model.weights import WeightSource
 from outpace.request import Request
 from outpace.spec.drafter import Ask, Drafter, Seen
 from outpace.spec.drafters.none import NoneDrafter
@@ -48,10 +52,16 @@ CONFIG = ModelConfig.from_hf(
 
 
 def make_runner(
-    dtype: torch.dtype = torch.float32, seed: int = 0, num_slots: int = 4096, noise: float = 0.0
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    num_slots: int = 4096,
+    noise: float = 0.0,
+    quantization: Quantization = "none",
+    native: bool = True,
 ) -> ModelRunner:
     """A random model, peaked enough that its choices depend on the context.
 
+    Without ``native`` it computes on PyTorch's operators even where there are compiled kernels.
     With ``noise`` it is a relative of the model of that seed: a draft that is often right.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -61,7 +71,12 @@ def make_runner(
         weights[name] = torch.randn(shape, generator=generator) * scale + (len(shape) == 1)
     for weight in weights.values() if noise else ():
         weight += torch.randn(weight.shape, generator=generator) * noise
-    decoder = Decoder(CONFIG, weights, dtype, torch.device("cpu"))
+    precision = Precision(dtype, quantization, group=32)
+    cpu = torch.device("cpu")
+    source = WeightSource(weights, CONFIG.weight_shapes())
+    decoder: Decoder = TorchDecoder(CONFIG, source, precision, cpu)
+    if native:
+        decoder = make_decoder(CONFIG, weights, precision, cpu)
     shape = (CONFIG.num_layers, num_slots, CONFIG.num_kv_heads, CONFIG.head_dim)
     return ModelRunner(decoder, KVPool(*shape, dtype, torch.device("cpu")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +19,25 @@ from outpace.config import (
     ModelDraftConfig,
     NgramConfig,
     PredictionConfig,
+    Quantization,
 )
-from outpace.control.controller import AutomaticController, Controller, FixedController
-from outpace.control.cost import CostTable
+from outpace.control.automatic import AutomaticController
+from outpace.control.controller import Controller, FixedController
+from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
+from outpace.engine.costs import model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
-from outpace.engine.warmup import has_finite_logits, is_batch_invariant, measure_step_times
+from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.kernels.native import kernels
+from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
-from outpace.model.decoder import Decoder
+from outpace.model.converted import cache_folder
 from outpace.model.linear import packing_works
-from outpace.model.loader import load_config, load_weights
+from outpace.model.loader import load_config
+from outpace.model.native_decoder import NativeDecoder
+from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
 from outpace.spec.drafter import Drafter
@@ -43,17 +51,24 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _READ_AHEAD = 512
 # Draft tokens for which the largest step's logits are planned when k is automatic.
 _PLANNED_DRAFT = 16
+# About how long measuring a model's steps may take.
+_TARGET_SECONDS, _DRAFT_SECONDS = 1.3, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A ready engine and what belongs to it."""
+    """A ready engine and what belongs to it.
+
+    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the configured
+    drafter under its name if it has a model.
+    """
 
     engine: Engine
     tokenizer: Tokenizer
     folder: Path
     plan: MemoryPlan
     guarantee: str
+    costs: Mapping[str, MeasuredCost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +77,42 @@ class _Source:
 
     folder: Path
     config: ModelConfig
-    dtype: torch.dtype
+    precision: Precision
 
     @classmethod
-    def find(cls, name: str, dtype: Dtype, device: torch.device) -> _Source:
+    def find(
+        cls, name: str, dtype: Dtype, quantization: Quantization, group: int, device: torch.device
+    ) -> _Source:
         folder = resolve(name)
-        return cls(folder, load_config(folder), choose_dtype(dtype, device))
+        precision = Precision(choose_dtype(dtype, device), quantization, group)
+        return cls(folder, load_config(folder), precision)
 
     @property
     def size(self) -> ModelSize:
-        config, width = self.config, self.dtype.itemsize
-        numbers = sum(torch.Size(shape).numel() for shape in config.weight_shapes().values())
-        if config.tie_word_embeddings:  # the head is packed, and so is a copy
-            numbers += config.vocab_size * config.hidden_size
+        config, width = self.config, self.precision.dtype.itemsize
         per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-        return ModelSize(numbers * width, per_token * width, config.max_position_embeddings)
+        weights = stored_bytes(config, self.precision)
+        return ModelSize(weights, per_token * width, config.max_position_embeddings)
 
-    def load(self, num_slots: int, device: torch.device) -> ModelRunner:
-        weights = load_weights(self.folder, self.config)
-        decoder = Decoder(self.config, weights, self.dtype, device)
-        config = self.config
+    def load(
+        self, num_slots: int, device: torch.device, head_tokens: Collection[int] | None = None
+    ) -> ModelRunner:
+        config, dtype = self.config, self.precision.dtype
+        decoder = load_decoder(self.folder, config, self.precision, device, head_tokens)
         shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
-        runner = ModelRunner(decoder, KVPool(*shape, self.dtype, device))
+        runner = ModelRunner(decoder, KVPool(*shape, dtype, device))
         if not has_finite_logits(runner):
             raise CheckpointError(
-                f"{self.folder}: the model computes NaN or infinity in {self.dtype}; its weights "
+                f"{self.folder}: the model computes NaN or infinity in {dtype}; its weights "
                 "are damaged: download it again"
             )
         return runner
+
+    def cost(self, runner: ModelRunner, seconds: float) -> MeasuredCost:
+        """What steps cost, measured or kept."""
+        return model_cost(
+            runner, self.folder, str(self.precision), seconds, cache_folder() / "costs"
+        )
 
 
 def assemble(model: str, config: EngineConfig) -> Assembly:
@@ -101,11 +124,18 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     """
     device = _choose_device(config.device)
     if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    target = _Source.find(model, config.dtype, device)
+        _use_threads(config.threads)
+    target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     drafts = {
-        one: _Source.find(one.model, one.dtype, device) for one in draft_models(config.drafter)
+        one: _Source.find(
+            one.model,
+            one.dtype,
+            one.quantization or _draft_quantization(config, device),
+            config.group_size,
+            device,
+        )
+        for one in draft_models(config.drafter)
     }
     for one, source in drafts.items():
         _check_vocabulary(one, tokenizer, source)
@@ -115,15 +145,19 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     )
     num_slots = blocks.num_blocks * config.block_size + _READ_AHEAD
     runner = target.load(num_slots, device)
+    made: dict[ModelDraftConfig, ModelRunner] = {}
     workshop = Workshop(
         encode=lambda text: tuple(tokenizer.encode(text, special=False)),
-        draft_runner=lambda one: drafts[one].load(num_slots, device),
+        draft_runner=lambda one: made.setdefault(
+            one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
+        ),
         block_size=config.block_size,
         vocab_size=target.config.vocab_size,
     )
     drafters = _make_drafters(config, workshop)
     invariant = is_batch_invariant(runner, config.block_size)
-    guarantee = "bit-exact" if invariant and config.tree_attention == "paths" else "near-tie"
+    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
+    guarantee = "bit-exact" if invariant and exact_trees else "near-tie"
     admission = Admission(
         target.config,
         plan.max_model_len,
@@ -132,10 +166,36 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         config.drafter.name,
         lambda params: SequenceText.opener(tokenizer, params),
     )
-    controller = _make_controller(config, runner)
+    costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
+    controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee)
+    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+
+
+def _use_threads(threads: int) -> None:
+    cores = usable_cores()
+    if threads > cores:
+        # They would wait for each other at the end of every layer, many times a step.
+        raise InvalidValueError(
+            "threads", threads, f"this process may use {cores} cores; more threads only slow it"
+        )
+    torch.set_num_threads(threads)
+
+
+def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:
+    if config.draft_quantization != "auto":
+        return config.draft_quantization
+    return "int4" if device.type == "cpu" and kernels().name else "none"
+
+
+def _proposed(config: EngineConfig, target: _Source, draft: _Source) -> Collection[int] | None:
+    """The tokens that a draft model may propose: the frequent ones, and ends of text."""
+    if config.draft_vocabulary is None:
+        return None
+    size = min(target.config.vocab_size, draft.config.vocab_size)
+    ends = [token for token in target.config.eos_token_ids if token < size]
+    return {*range(min(config.draft_vocabulary, size)), *ends}
 
 
 def _choose_device(name: str | None) -> torch.device:
@@ -156,7 +216,8 @@ def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     """
     if dtype != "auto":
         return _DTYPES[dtype]
-    emulated = device.type == "cpu" and not packing_works(torch.bfloat16)
+    fast = bool(kernels().name) or packing_works(torch.bfloat16)
+    emulated = device.type == "cpu" and not fast
     return torch.float32 if emulated else torch.bfloat16
 
 
@@ -200,7 +261,24 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
     return drafters
 
 
-def _make_controller(config: EngineConfig, runner: ModelRunner) -> Controller:
+def _measure(
+    config: EngineConfig,
+    target: tuple[_Source, ModelRunner],
+    drafts: list[tuple[_Source, ModelRunner]],
+) -> dict[str, MeasuredCost]:
+    """What steps cost, where somebody wants to know; of several draft models the first's."""
+    if config.num_speculative_tokens != "auto":
+        return {}
+    source, runner = target
+    costs = {"target": source.cost(runner, _TARGET_SECONDS)}
+    if drafts:
+        source, runner = drafts[0]
+        costs[config.drafter.name] = source.cost(runner, _DRAFT_SECONDS)
+    return costs
+
+
+def _make_controller(config: EngineConfig, costs: Mapping[str, MeasuredCost]) -> Controller:
     if config.num_speculative_tokens == "auto":
-        return AutomaticController(CostTable(measure_step_times(runner)))
+        drafts = {name: cost.table for name, cost in costs.items() if name != "target"}
+        return AutomaticController(costs["target"].table, drafts)
     return FixedController(config.num_speculative_tokens)

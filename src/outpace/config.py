@@ -13,6 +13,7 @@ from outpace.errors import InvalidValueError
 Dtype = Literal["auto", "bfloat16", "float32"]
 Verification = Literal["auto", "coupled", "rejection"]
 TreeAttention = Literal["paths", "mask"]
+Quantization = Literal["none", "int8", "int4"]
 
 MAX_SPECULATIVE_TOKENS = 64
 
@@ -24,9 +25,13 @@ def _spelled_out(dtype: str) -> str:
     return dtype
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidValueError(name, value, f"choose one of {', '.join(choices)}")
+def _check_choice(name: str, value: object, choices: tuple[str | int, ...]) -> None:
+    if isinstance(value, bool) or value not in choices:
+        raise InvalidValueError(name, value, f"choose one of {', '.join(map(str, choices))}")
+
+
+def _check_quantization(name: str, value: object) -> None:
+    _check_choice(name, value, ("none", "int8", "int4"))
 
 
 def check_type(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
@@ -86,14 +91,18 @@ class ModelDraftConfig:
     """An independent small model of the same vocabulary (Leviathan et al. 2023, arXiv 2211.17192).
 
     ``model`` is a name as for the target: a folder, a GGUF file, a hub name, or ``demo``.
+    ``quantization`` None means the engine's ``draft_quantization``.
     """
 
     model: str
     dtype: Dtype = "auto"
+    quantization: Quantization | None = None
     name = "model"
 
     def __post_init__(self) -> None:
         check_type("model", self.model, str, "a text")
+        if self.quantization is not None:
+            _check_quantization("quantization", self.quantization)
         object.__setattr__(self, "dtype", _spelled_out(self.dtype))
 
 
@@ -202,6 +211,16 @@ class EngineConfig:
             greedy, rejection otherwise.
         dtype: precision of weights and cache; ``"auto"`` is bfloat16, except on processors
             that can only emulate it, where it is float32.
+        quantization: of the linear layers: ``"none"``; ``"int8"``, a scale an output channel;
+            ``"int4"``, a scale and an offset for each group of inputs, head and embedding int8.
+            A GGUF's own 4-bit and 8-bit blocks are taken over without a second rounding.
+        draft_quantization: the same for draft models. It cannot change a token, only how often
+            the draft is right and how long it takes. ``"auto"`` is int4 where there are compiled
+            kernels for it, else none.
+        draft_vocabulary: draft models propose only the first so many tokens of the vocabulary,
+            which byte-pair encodings sort by frequency, and those that end a text; None: all.
+            Their head is most of what a small model with a large vocabulary reads.
+        group_size: inputs that share a scale under int4; 32, 64 or 128.
         max_model_len: longest context in tokens; None: the model's own, if memory allows.
         max_num_seqs: most sequences in one step.
         max_num_batched_tokens: most known tokens (prompt pieces) in one step.
@@ -210,7 +229,8 @@ class EngineConfig:
         prefix_caching: reuse the cache of equal beginnings.
         tree_attention: ``"paths"`` gives each branch of a draft tree its own keys and is
             exact bit for bit; ``"mask"`` computes the tree once under an ancestor mask,
-            where off the first branch the last bits may differ.
+            where off the first branch the last bits may differ. On the compiled kernels both
+            are exact.
         device: a torch device; None: the GPU if there is one.
         threads: CPU threads of this process; None: as PyTorch chooses, all cores. Beside
             another busy process one thread less than cores is often much faster.
@@ -220,6 +240,10 @@ class EngineConfig:
     num_speculative_tokens: int | Literal["auto"] = "auto"
     verification: Verification = "auto"
     dtype: Dtype = "auto"
+    quantization: Quantization = "none"
+    draft_quantization: Quantization | Literal["auto"] = "auto"
+    draft_vocabulary: int | None = 65_536
+    group_size: int = 64
     max_model_len: int | None = None
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
@@ -234,6 +258,12 @@ class EngineConfig:
         check_type("drafter", self.drafter, DrafterConfig, "a drafter configuration")
         check_type("prefix_caching", self.prefix_caching, bool, "True or False")
         object.__setattr__(self, "dtype", _spelled_out(self.dtype))
+        _check_quantization("quantization", self.quantization)
+        if self.draft_quantization != "auto":
+            _check_quantization("draft_quantization", self.draft_quantization)
+        if self.draft_vocabulary is not None:
+            check_integer("draft_vocabulary", self.draft_vocabulary, 1)
+        _check_choice("group_size", self.group_size, (32, 64, 128))
         _check_choice("verification", self.verification, ("auto", "coupled", "rejection"))
         _check_choice("tree_attention", self.tree_attention, ("paths", "mask"))
         k = self.num_speculative_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ import transformers as tf
 from safetensors.torch import load_file
 
 from outpace.cache.pools import KVPool
-from outpace.model.attention import AttentionPlan, PagedAttention, View
+from outpace.model.batch import Batch
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Decoder, Hidden
+from outpace.model.native_decoder import NativeDecoder
+from outpace.model.precision import Precision
+from outpace.model.torch_decoder import TorchDecoder
+from outpace.model.weights import WeightSource
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
@@ -60,20 +65,10 @@ def run(
     decoder: Decoder, pool: KVPool, tokens: list[int], start: int = 0, **options: Any
 ) -> Hidden:
     """Run the tokens from ``start`` on, as one request whose cache begins at slot 8."""
-    config, end = decoder.config, len(tokens)
-    padding = decoder.padded_rows(end - start) - (end - start)
-    positions = np.arange(start, end)
-    slots = np.arange(8, 8 + end)
-    view = View(np.arange(end - start), positions, slots, np.arange(end), None)
-    mapping = np.concatenate([slots[start:], np.zeros(padding, dtype=np.int64)])
-    plan = AttentionPlan([view], mapping, config.num_heads, config.num_kv_heads, decoder.dtype, CPU)
-    attend = PagedAttention(pool, plan, config.windows, config.head_dim**-0.5)
-    return decoder.forward(
-        torch.tensor(tokens[start:] + [0] * padding),
-        torch.from_numpy(np.concatenate([positions, np.zeros(padding, dtype=np.int64)])),
-        attend,
-        **options,
-    )
+    end = len(tokens)
+    batch = Batch()
+    batch.append_run(np.array(tokens[start:]), start, np.arange(8, 8 + end))
+    return decoder.forward(batch, pool, **options)
 
 
 def make_pool(config: ModelConfig, num_slots: int = 1024) -> KVPool:
@@ -82,8 +77,18 @@ def make_pool(config: ModelConfig, num_slots: int = 1024) -> KVPool:
     )
 
 
+def decoders(config: ModelConfig, weights: Mapping[str, torch.Tensor]) -> list[Decoder]:
+    """A decoder of each kind that there is for this shape here."""
+    precision = Precision(torch.float32)
+    source = WeightSource(weights, config.weight_shapes())
+    made: list[Decoder] = [TorchDecoder(config, source, precision, CPU)]
+    if NativeDecoder.fits(config):
+        made.append(NativeDecoder(config, source, precision))
+    return made
+
+
 @pytest.fixture(params=FAMILIES, ids=lambda name: name.replace(" ", "-"))
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Decoder]:
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, list[Decoder]]:
     """transformers' model, and ours read from what it saved."""
     config_type, options = FAMILIES[request.param]
     torch.manual_seed(11)
@@ -98,12 +103,19 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Decoder]:
     assert {name: tuple(tensor.shape) for name, tensor in weights.items()} == (
         config.weight_shapes()
     )
-    return model, Decoder(config, weights, torch.float32, CPU)
+    return model, decoders(config, weights)
 
 
 @torch.inference_mode()
-def test_logits_and_greedy_continuation_equal_transformers(pair: tuple[Any, Decoder]) -> None:
-    model, decoder = pair
+def test_logits_and_greedy_continuation_equal_transformers(
+    pair: tuple[Any, list[Decoder]],
+) -> None:
+    model, made = pair
+    for decoder in made:
+        check_logits_and_greedy_continuation(model, decoder)
+
+
+def check_logits_and_greedy_continuation(model: Any, decoder: Decoder) -> None:
     tokens = [int(token) for token in np.random.default_rng(5).integers(0, 131, 40)]
     reference = model(torch.tensor([tokens]), output_hidden_states=True)
     pool = make_pool(decoder.config)
@@ -133,16 +145,15 @@ def test_logits_and_greedy_continuation_equal_transformers(pair: tuple[Any, Deco
 def test_first_layers_only() -> None:
     torch.manual_seed(3)
     model = tf.LlamaForCausalLM(tf.LlamaConfig(**TINY)).eval()
-    decoder = Decoder(
-        ModelConfig.from_hf(model.config.to_dict()), model.state_dict(), torch.float32, CPU
-    )
+    config = ModelConfig.from_hf(model.config.to_dict())
     tokens = list(range(10, 22))
-    hidden = run(decoder, make_pool(decoder.config), tokens, num_layers=2)
     states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
-    torch.testing.assert_close(
-        hidden.last[: len(tokens)], model.model.norm(states[2][0]), atol=1e-4, rtol=1e-4
-    )
-    assert hidden.taps is None
+    for decoder in decoders(config, model.state_dict()):
+        hidden = run(decoder, make_pool(config), tokens, num_layers=2)
+        torch.testing.assert_close(
+            hidden.last[: len(tokens)], model.model.norm(states[2][0]), atol=1e-4, rtol=1e-4
+        )
+        assert hidden.taps is None
 
 
 @pytest.mark.parametrize("scaling", [None, LLAMA3, LINEAR], ids=["default", "llama3", "linear"])

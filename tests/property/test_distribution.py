@@ -9,7 +9,8 @@ import torch
 from scipy import stats
 
 from outpace.control.controller import FixedController
-from outpace.model.runner import Batch, ModelRunner
+from outpace.model.batch import Batch
+from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler

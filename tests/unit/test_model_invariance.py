@@ -11,9 +11,13 @@ import pytest
 import torch
 
 from outpace.cache.pools import KVPool
-from outpace.model.attention import AttentionPlan, PagedAttention, View
+from outpace.model.batch import Batch, View
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Decoder
+from outpace.model.native_decoder import NativeDecoder
+from outpace.model.precision import Precision
+from outpace.model.torch_decoder import TorchDecoder
+from outpace.model.weights import WeightSource
 
 CPU = torch.device("cpu")
 TOTAL = 1030
@@ -55,23 +59,9 @@ class Harness:
         self, tokens: np.ndarray, positions: np.ndarray, mapping: np.ndarray, views: list[View]
     ) -> torch.Tensor:
         """Run one batch; logits ``[rows, vocab]``."""
-        config, rows = self.decoder.config, len(tokens)
-        padding = (0, self.decoder.padded_rows(rows) - rows)
-        plan = AttentionPlan(
-            views,
-            np.pad(mapping, padding),
-            config.num_heads,
-            config.num_kv_heads,
-            self.decoder.dtype,
-            CPU,
-        )
-        attend = PagedAttention(self.pool, plan, config.windows, config.head_dim**-0.5)
-        hidden = self.decoder.forward(
-            torch.from_numpy(np.pad(tokens, padding)),
-            torch.from_numpy(np.pad(positions, padding)),
-            attend,
-        )
-        return self.decoder.logits(hidden.last[:rows])
+        batch = Batch([tokens], [positions], [mapping], views, num_rows=len(tokens))
+        hidden = self.decoder.forward(batch, self.pool)
+        return self.decoder.logits(hidden.last[: len(tokens)])
 
     def run(self, *segments: Segment) -> list[torch.Tensor]:
         """Run segments of several requests as one batch; the logits of each."""
@@ -91,7 +81,7 @@ class Harness:
         return list(logits.split([len(view.rows) for view in views]))
 
 
-def make_decoder(shape: str, dtype: torch.dtype) -> Decoder:
+def make_decoder(shape: str, precision: Precision, native: bool) -> Decoder:
     kv_heads, heads, head_dim, inner, family = SHAPES[shape]
     raw: dict[str, Any] = {
         "model_type": family,
@@ -112,7 +102,12 @@ def make_decoder(shape: str, dtype: torch.dtype) -> Decoder:
         name: torch.randn(size, generator=generator) * (0.1 if len(size) > 1 else 1.0)
         for name, size in config.weight_shapes().items()
     }
-    return Decoder(config, weights, dtype, CPU)
+    source = WeightSource(weights, config.weight_shapes())
+    if not native:
+        return TorchDecoder(config, source, precision, CPU)
+    if not NativeDecoder.fits(config):
+        pytest.skip("there are no compiled kernels here")
+    return NativeDecoder(config, source, precision)
 
 
 @dataclass
@@ -125,13 +120,29 @@ class Case:
         return Segment(self.tokens[:end], start, slots)
 
 
+PRECISIONS = {
+    "float32": Precision(torch.float32),
+    "bfloat16": Precision(torch.bfloat16),
+    "int8": Precision(torch.bfloat16, "int8"),
+    "int4": Precision(torch.bfloat16, "int4", 32),
+}
+
+
 @pytest.fixture(
     scope="module",
-    params=[(shape, dtype) for shape in SHAPES for dtype in (torch.float32, torch.bfloat16)],
-    ids=lambda param: f"{param[0]}-{str(param[1]).removeprefix('torch.')}",
+    params=[
+        (shape, name, native)
+        for shape in SHAPES
+        for native in (True, False)
+        for name in PRECISIONS
+        # PyTorch's operators compute with what the integers stand for: nothing new there.
+        if native or not name.startswith("int")
+    ],
+    ids=lambda param: f"{param[0]}-{param[1]}-{'native' if param[2] else 'torch'}",
 )
 def case(request: pytest.FixtureRequest) -> Case:
-    decoder = make_decoder(*request.param)
+    shape, precision, native = request.param
+    decoder = make_decoder(shape, PRECISIONS[precision], native)
     tokens = np.random.default_rng(7).integers(0, 301, TOTAL)
     with torch.inference_mode():
         whole = Harness(decoder).run(Segment(tokens, 0, np.arange(9, 9 + TOTAL)))[0]
@@ -231,7 +242,8 @@ def test_tree_paths_equal_plain_decoding(case: Case) -> None:
 
 
 def test_logits_do_not_depend_on_the_rows_asked_for(case: Case) -> None:
-    hidden = torch.randn(70, 72).to(case.decoder.dtype)
+    native = isinstance(case.decoder, NativeDecoder)
+    hidden = torch.randn(70, 72).to(torch.float32 if native else case.decoder.dtype)
     whole = case.decoder.logits(hidden)
     assert whole.dtype == torch.float32
     for rows in (1, 2, 3, 4, 5, 9, 33):

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from outpace.cli.bench import app as bench_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.generate import generate
+from outpace.cli.plan import plan
 from outpace.cli.prove import prove
 
 app = typer.Typer(
@@ -42,4 +44,6 @@ def root(
 app.command()(generate)
 app.command()(chat)
 app.command()(demo)
+app.command()(plan)
+app.add_typer(bench_app, name="bench")
 app.command()(prove)

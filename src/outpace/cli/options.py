@@ -39,6 +39,16 @@ class EngineOptions:
             rich_help_panel=_MODEL,
         ),
     ] = "auto"
+    quantization: Annotated[
+        str,
+        Option(help="Of the linear layers: none, int8 or int4.", rich_help_panel=_MODEL),
+    ] = "none"
+    group_size: Annotated[
+        int,
+        Option(
+            help="Weights that share a scale under int4: 32, 64 or 128.", rich_help_panel=_MODEL
+        ),
+    ] = 64
     device: Annotated[
         str | None,
         Option(help="cpu or cuda.", rich_help_panel=_MODEL, show_default="a GPU if there is one"),
@@ -62,6 +72,13 @@ class EngineOptions:
     drafter: Annotated[
         str,
         Option(help=f"Who guesses: {DRAFTER_SPELLINGS}.", rich_help_panel=_SPECULATION),
+    ] = "auto"
+    draft_quantization: Annotated[
+        str,
+        Option(
+            help="Of a draft model's linear layers: none, int8, int4, or auto.",
+            rich_help_panel=_SPECULATION,
+        ),
     ] = "auto"
     num_speculative_tokens: Annotated[
         str,
@@ -95,6 +112,9 @@ class EngineOptions:
             num_speculative_tokens=_draft_length(self.num_speculative_tokens),
             verification=self.verification,  # type: ignore[arg-type]  # checked by EngineConfig
             dtype=_DTYPES[self.dtype],  # type: ignore[arg-type]
+            quantization=self.quantization,  # type: ignore[arg-type]
+            draft_quantization=self.draft_quantization,  # type: ignore[arg-type]
+            group_size=self.group_size,
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
             device=self.device,

@@ -128,7 +128,10 @@ class Engine:
         self.drafting.observe(parts, seen)
         outcomes = [_count(*pair) for pair in zip(segments, emissions, strict=True)]
         rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
-        self.controller.record(StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes)))
+        rest = perf_counter() - began - draft_seconds - verify_seconds
+        self.controller.record(
+            StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes), rest)
+        )
 
         self._retire_finished()
         _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
@@ -138,7 +141,7 @@ class Engine:
         """How many draft tokens each running sequence gets, noting why where it is none."""
         running = self.scheduler.running
         candidates = [
-            Candidate(s.seq_id, s.drafter, s.room, s.request.num_speculative_tokens)
+            Candidate(s.seq_id, s.drafter, s.room, s.request.num_speculative_tokens, len(s.tokens))
             for s in running
         ]
         budgets: dict[int, int] = {}
@@ -221,7 +224,16 @@ def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
     rejected = bool(emissions) and emissions[-1].rejected
     if emissions:
         sequence.counts.record(tree, len(emissions), accepted, rejected)
-    return Outcome(sequence.seq_id, sequence.drafter, len(tree), accepted, rejected)
+    return Outcome(
+        sequence.seq_id,
+        sequence.drafter,
+        drafted=len(tree),
+        accepted=accepted,
+        rejected=rejected,
+        asked=segment.part.draft_budget,
+        emitted=len(emissions),
+        context=len(sequence.tokens) - len(emissions),
+    )
 
 
 def _share_time(parts: Seq[Scheduled], draft: float, verify: float, whole: float) -> None:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from outpace.cache.blocks import slots
 from outpace.config import TreeAttention
 from outpace.engine.scheduler import Scheduled
-from outpace.model.attention import View
-from outpace.model.runner import Batch
+from outpace.model.batch import Batch, View
 from outpace.spec.tree import DraftTree
 
 

@@ -10,8 +10,6 @@ of 4. And dot products sum by key slot: a view lists its keys in the order of pl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,45 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
+from outpace.model.batch import View
 
 _KEY_BLOCK = 512
 _ROW_BLOCK = 4
 # The cache reserves this slot; padding keys are read from it and padding rows write to it.
 _NULL_SLOT = 0
-
-
-class Attend(Protocol):
-    """One layer's attention, the cache included."""
-
-    def __call__(self, layer: int, query: Tensor, kv: Tensor) -> Tensor:
-        """``query [N, H, D]`` and ``kv [N, 2, Hkv, D]`` give ``[N, H * D]``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """What some query rows see: one a request, or one a root-to-leaf path of its draft tree.
-
-    Attributes:
-        rows: ``[n]`` indices of the query rows in the flat batch.
-        positions: ``[n]`` their positions.
-        slots: ``[L]`` cache slots of the keys, in the order in which attention shall see them.
-        key_positions: ``[L]`` positions of the keys.
-        mask: ``[n, L]`` bool, True where a row sees a key; None means every key at or before the
-            row's position.
-    """
-
-    rows: np.ndarray
-    positions: np.ndarray
-    slots: np.ndarray
-    key_positions: np.ndarray
-    mask: np.ndarray | None
-
-    def visible(self, window: int | None) -> np.ndarray:
-        """``[n, L]`` bool: what each row sees within ``window`` positions, its own included."""
-        positions, keys = self.positions[:, None], self.key_positions[None, :]
-        seen: np.ndarray = keys <= positions if self.mask is None else self.mask
-        return seen if window is None else seen & (keys > positions - window)
 
 
 class AttentionPlan:
@@ -169,7 +134,7 @@ class _Group:
 
 
 class PagedAttention:
-    """An ``Attend``: writes keys and values to a pool, then attends to what the plan's views see.
+    """Writes a layer's keys and values to a pool, then attends to what the plan's views see.
 
     Args:
         pool: the cache of this model.

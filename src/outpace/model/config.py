@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,24 @@ class ModelConfig:
             eos_token_ids=fields.token_ids("eos_token_id"),
             bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
         )
+
+    @property
+    def embedding_name(self) -> str:
+        """The tensor with a row a token."""
+        return "model.embed_tokens.weight"
+
+    @property
+    def head_name(self) -> str:
+        """The tensor of the last linear layer; the embedding's where they are tied."""
+        return self.embedding_name if self.tie_word_embeddings else "lm_head.weight"
+
+    @property
+    def weights_read(self) -> int:
+        """Numbers that a forward pass reads: all, but of an embedding of its own a few rows."""
+        shapes = self.weight_shapes()
+        if not self.tie_word_embeddings:
+            del shapes[self.embedding_name]
+        return sum(math.prod(shape) for shape in shapes.values())
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor that the decoder needs: its Hugging Face name and its shape."""

@@ -109,10 +109,15 @@ class Rope:
 
     def lookup(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Factors for :func:`rotate_` at ``positions [N]``: two tensors ``[N, 1, head_dim]``."""
+        cosine, sine = (half.unsqueeze(1) for half in self.angles(positions))
+        return torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)
+
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines at ``positions [N]``: ``[N, head_dim / 2]`` each."""
         if self._max_positions > self._table.shape[0]:
             self._grow(int(positions.max()) + 1)
-        cosine, sine = self._table.index_select(0, positions).unsqueeze(1).chunk(2, -1)
-        return torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)
+        cosine, sine = self._table.index_select(0, positions).chunk(2, -1)
+        return cosine.contiguous(), sine.contiguous()
 
     def _grow(self, count: int) -> None:
         start = self._table.shape[0]

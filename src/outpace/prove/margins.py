@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.model.runner import Batch, ModelRunner
+from outpace.model.batch import Batch
+from outpace.model.runner import ModelRunner
 from outpace.request import SamplingParams
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
+from outpace.model.batch import Batch
 from outpace.model.decoder import Hidden
-from outpace.model.runner import Batch, ModelRunner
+from outpace.model.runner import ModelRunner
 
 # The cache reserves the slots before this one for padding.
 _FIRST_SLOT = 16

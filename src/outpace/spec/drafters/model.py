@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from outpace.cache.blocks import slots
-from outpace.model.runner import Batch, ModelRunner
+from outpace.model.batch import Batch
+from outpace.model.runner import ModelRunner
 from outpace.sampling.choice import draw
 from outpace.sampling.noise import Stream, uniform
 from outpace.sampling.processors import TokenHistory

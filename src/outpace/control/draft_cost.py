@@ -1,0 +1,118 @@
+"""What it costs to make drafts: by a draft model's own table, or as observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from outpace.control.cost import CostTable
+from outpace.control.line import OnlineLine
+
+_CORRECTION = 0.1
+# Catching up with more tokens than this is a prompt's piece, and teaches nothing about a draft.
+_COMPARABLE = 32
+
+
+class Wanted(NamedTuple):
+    """A draft for one sequence.
+
+    Attributes:
+        tokens: wanted; at least 1.
+        behind: known tokens that the drafter has not computed yet; at least 1.
+        context: tokens before the draft.
+    """
+
+    tokens: int
+    behind: int
+    context: int
+
+
+@dataclass(slots=True)
+class DraftCost:
+    """Seconds to propose, for one drafter.
+
+    A draft model first computes what it has not seen, and with it the first guess; then a step
+    for each further guess of the longest draft, with a row for each sequence that is still being
+    drafted for. Its table says what that costs; sampling and the like are learned as a factor.
+    Drafters without a model are a line over the number of tokens, learned from what they took.
+
+    Args:
+        table: of the draft model, if there is one.
+        factor: what a draft really takes, as a multiple of what the table says.
+        line: seconds over tokens, where there is no table.
+    """
+
+    table: CostTable | None = None
+    factor: float = 1.0
+    line: OnlineLine = field(default_factory=OnlineLine)
+
+    def started(self) -> GrowingDraft:
+        """An empty set of drafts, whose cost can be followed while it grows."""
+        return GrowingDraft(self)
+
+    def seconds(self, wanted: Sequence[Wanted]) -> float:
+        """Seconds for these drafts together."""
+        draft = self.started()
+        for one in wanted:
+            for depth in range(one.tokens):
+                draft.add(depth, one.behind, one.context)
+        return draft.seconds
+
+    def catching_up(self, behind: int, context: int) -> float:
+        """What a drafter's being behind costs beyond a usual step; paid once."""
+        if self.table is None or behind <= 2:
+            return 0.0
+        table = self.table
+        now = table(behind) + table.attention(behind, context)
+        return self.factor * max(now - table(2) - table.attention(2, context), 0.0)
+
+    def record(self, wanted: Sequence[Wanted], seconds: float) -> None:
+        """Learn from drafts that were made."""
+        if not wanted or sum(one.behind for one in wanted) > _COMPARABLE + len(wanted):
+            return
+        if self.table is None:
+            self.line.add(sum(one.tokens for one in wanted), seconds)
+            return
+        expected = self.seconds(wanted)
+        if expected > 0:
+            self.factor *= 1 + _CORRECTION * (min(seconds / expected, 2.0) - 1)
+
+
+class GrowingDraft:
+    """The cost of drafts for one drafter's sequences, to which guesses are added one by one."""
+
+    def __init__(self, cost: DraftCost) -> None:
+        self._cost = cost
+        self._active: list[int] = []  # sequences at each depth
+        self._first_rows = 0
+        self._tokens = 0
+        self._by_table = 0.0
+
+    def add(self, depth: int, behind: int, context: int) -> None:
+        """One more guess for a sequence that has ``depth`` already."""
+        self._tokens += 1
+        table = self._cost.table
+        if table is None:
+            return
+        if depth == 0:
+            before = self._first_rows
+            self._first_rows += behind
+            self._by_table += table(self._first_rows) - (table(before) if before else 0.0)
+            self._by_table += table.attention(behind, context)
+            return
+        while len(self._active) <= depth:
+            self._active.append(0)
+        before = self._active[depth]
+        self._active[depth] += 1
+        self._by_table += table(before + 1) - (table(before) if before else 0.0)
+        self._by_table += table.attention(1, context)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds for all of it."""
+        if self._tokens == 0:
+            return 0.0
+        if self._cost.table is None:
+            return self._cost.line.at(self._tokens)
+        return self._cost.factor * self._by_table

@@ -1,0 +1,331 @@
+// Attention over a paged cache: rotates queries and keys, writes the cache, attends.
+//
+// A row sees the cache slots of its own past in the order of their positions: the context, and of
+// a draft tree its own ancestors. Sums go by position, in chunks that begin at multiples of 128;
+// so a row's bits do not depend on the rows beside it, on the threads, or on its place in a tree.
+#pragma once
+#include <limits>
+
+#include "inputs.hpp"
+
+namespace attention {
+
+using namespace simd;
+
+constexpr int kChunk = 128;      // positions whose softmax is formed together
+constexpr int kRowBlock = 16;    // rows that one thread does together
+constexpr int kWidest = 256;     // numbers in a head
+constexpr int kMostSplit = 32;   // rows up to which chunks may be shared among threads
+
+struct Shape {
+  int heads, kv_heads, width;  // width: numbers in a head, a multiple of 16
+  int group() const { return heads / kv_heads; }
+};
+
+// Which slots a row sees: ``length`` of them from ``slots[first]`` on, by position.
+struct Row {
+  int32_t first, length;
+};
+
+struct Step {
+  Shape shape;
+  int rows;
+  const float* qkv;        // [rows][heads + 2 kv_heads][width]
+  const float* cosines;    // [rows][width / 2]
+  const float* sines;
+  const float* query_norm; // [width] each, or null
+  const float* key_norm;
+  float eps;
+  uint8_t* cache;          // [slots][2][kv_heads][width]
+  const int64_t* targets;  // [rows] the slots that are written
+  const Row* views;        // [rows]
+  const int32_t* slots;
+  int window;              // positions that a row sees; 0: all
+  float scale;
+  float* out;              // [rows][heads][width]
+};
+
+// The cache's number format.
+struct Float {
+  using Number = float;
+  static F32 load16(const float* p) { return load(p); }
+  static void store16(float* p, F32 x) { store(p, x); }
+};
+struct Bfloat {
+  using Number = uint16_t;
+  static F32 load16(const uint16_t* p) { return load_bf16(p); }
+  static void store16(uint16_t* p, F32 x) { store_bf16(p, x); }
+};
+
+template <class C>
+inline void rotate_row(const Step& s, int row, typename C::Number* queries) {
+  const Shape& shape = s.shape;
+  const int width = shape.width, half = width / 2;
+  const float* x = s.qkv + size_t(row) * (shape.heads + 2 * shape.kv_heads) * width;
+  using Number = typename C::Number;
+  Number* cache = reinterpret_cast<Number*>(s.cache) +
+                  s.targets[row] * 2 * shape.kv_heads * width;
+  const float* cosine = s.cosines + size_t(row) * half;
+  const float* sine = s.sines + size_t(row) * half;
+  for (int head = 0; head < shape.heads + 2 * shape.kv_heads; head++, x += width) {
+    const bool is_query = head < shape.heads, is_value = head >= shape.heads + shape.kv_heads;
+    Number* target = is_query ? queries + (size_t(row) * shape.heads + head) * width
+                              : cache + size_t(head - shape.heads) * width;
+    alignas(64) float y[kWidest];
+    std::memcpy(y, x, width * sizeof(float));
+    const float* norm = is_query ? s.query_norm : s.key_norm;
+    if (!is_value && norm) {
+      const float inverse = inputs::inverse_rms(x, width, s.eps);
+      for (int i = 0; i < width; i++) y[i] = y[i] * inverse * norm[i];
+    }
+    if (!is_value) {
+      for (int i = 0; i < half; i++) {
+        const float a = y[i], b = y[i + half];
+        y[i] = a * cosine[i] - b * sine[i];
+        y[i + half] = b * cosine[i] + a * sine[i];
+      }
+    }
+    for (int i = 0; i < width; i += 16) C::store16(target + i, load(y + i));
+  }
+}
+
+template <int V>
+inline F32 scores16(const float* const (&keys)[16], const float* query) {
+  F32 q[V], dots[16];
+  for (int v = 0; v < V; v++) q[v] = load(query + 16 * v);
+  for (int i = 0; i < 16; i++) {
+    dots[i] = zero();
+    for (int v = 0; v < V; v++) dots[i] = fma(load(keys[i] + 16 * v), q[v], dots[i]);
+  }
+  return sum_each(dots);
+}
+
+template <int V>
+inline F32 scores16(const uint16_t* const (&keys)[16], const uint16_t* query) {
+  constexpr int whole = V / 2;
+  Pairs q[whole + 1];
+  for (int v = 0; v < whole; v++) q[v] = load_pairs(query + 32 * v);
+  if (V % 2) q[whole] = load_half_pairs(query + 32 * whole);
+  F32 dots[16];
+  for (int i = 0; i < 16; i++) {
+    dots[i] = zero();
+    for (int v = 0; v < whole; v++) dots[i] = dot_pairs(dots[i], load_pairs(keys[i] + 32 * v), q[v]);
+    if (V % 2) dots[i] = dot_pairs(dots[i], load_half_pairs(keys[i] + 32 * whole), q[whole]);
+  }
+  return sum_each(dots);
+}
+
+// For Q heads of one row: the sum of values weighted by ``weights[head][position in the chunk]``.
+template <class C, int V, int Q>
+inline void weigh(const typename C::Number* const* values, int begin, int end,
+                  const float* weights, float* out) {
+  F32 acc[Q][V];
+  for (int q = 0; q < Q; q++)
+    for (int v = 0; v < V; v++) acc[q][v] = zero();
+  for (int j = begin; j < end; j++) {
+    F32 p[Q];
+    for (int q = 0; q < Q; q++) p[q] = fill(weights[q * kChunk + j]);
+    for (int v = 0; v < V; v++) {
+      const F32 x = C::load16(values[j] + 16 * v);
+      for (int q = 0; q < Q; q++) acc[q][v] = fma(p[q], x, acc[q][v]);
+    }
+  }
+  for (int q = 0; q < Q; q++)
+    for (int v = 0; v < V; v++) store(out + (q * V + v) * 16, acc[q][v]);
+}
+
+// Softmax over a part of the keys: largest score, sum of the weights, weighted sum of the values.
+struct Part {
+  float most, total;
+  float values[kWidest];
+};
+
+inline void begin(Part& part, int width) {
+  part.most = -std::numeric_limits<float>::infinity();
+  part.total = 0;
+  std::memset(part.values, 0, width * sizeof(float));
+}
+
+inline float exp1(float x) {
+  alignas(64) float lanes[16];
+  store(lanes, exp(fill(x)));
+  return lanes[0];
+}
+
+inline void fold(Part& state, const Part& more, int width) {
+  if (more.total == 0) return;
+  const float most = std::max(state.most, more.most);
+  const float old_share = state.total == 0 ? 0.0f : exp1(state.most - most);
+  const float new_share = exp1(more.most - most);
+  state.total = state.total * old_share + more.total * new_share;
+  const F32 a = fill(old_share), b = fill(new_share);
+  for (int i = 0; i < width; i += 16)
+    store(state.values + i, fma(load(state.values + i), a, mul(load(more.values + i), b)));
+  state.most = most;
+}
+
+// One row, all query heads of one key head, the positions of one chunk.
+template <class C, int V>
+inline void attend_chunk(const Step& s, int row, int kv_head, int chunk,
+                         const typename C::Number* queries, Part* parts) {
+  using Number = typename C::Number;
+  const Shape& shape = s.shape;
+  const int group = shape.group(), first = chunk * kChunk;
+  const Row& view = s.views[row];
+  const int stop = std::min(view.length - first, kChunk);
+  const int start = s.window ? std::max(0, view.length - s.window - first) : 0;
+  for (int h = 0; h < group; h++) begin(parts[h], shape.width);
+  if (start >= stop) return;
+  const size_t stride = size_t(2) * shape.kv_heads * shape.width;
+  const Number* base = reinterpret_cast<const Number*>(s.cache) + size_t(kv_head) * shape.width;
+  const Number* keys[kChunk];
+  const Number* values[kChunk];
+  const int from = start / 16 * 16, to = (stop + 15) / 16 * 16;
+  for (int j = from; j < to; j++) {
+    const int64_t slot = j < stop ? s.slots[view.first + first + j] : 0;
+    keys[j] = base + slot * stride;
+    values[j] = keys[j] + size_t(shape.kv_heads) * shape.width;
+  }
+  constexpr int kMostGroup = 16;
+  alignas(64) float weights[kMostGroup * kChunk];
+  const float hidden = -std::numeric_limits<float>::infinity();
+  const Number* query = queries + (size_t(row) * shape.heads + kv_head * group) * shape.width;
+  for (int j = from; j < to; j += 16) {
+    const Number* const(&some)[16] = *reinterpret_cast<const Number* const(*)[16]>(keys + j);
+    const int low = std::max(start - j, 0), high = std::min(stop - j, 16);
+    for (int h = 0; h < group; h++) {
+      const F32 dots = mul(scores16<V>(some, query + h * shape.width), fill(s.scale));
+      store(weights + h * kChunk + j, between(dots, low, high, hidden));
+    }
+  }
+  for (int h = 0; h < group; h++) {
+    float* w = weights + h * kChunk;
+    F32 most = fill(hidden);
+    for (int j = from; j < to; j += 16) most = max(most, load(w + j));
+    parts[h].most = largest(most);
+    F32 total = zero();
+    for (int j = from; j < to; j += 16) {
+      const int low = std::max(start - j, 0), high = std::min(stop - j, 16);
+      const F32 p = between(exp(add(load(w + j), fill(-parts[h].most))), low, high, 0.0f);
+      store(w + j, p);
+      total = add(total, p);
+    }
+    parts[h].total = sum(total);
+  }
+  alignas(64) float sums[3 * V * 16];
+  for (int h = 0; h < group;) {
+    const int count = V <= 8 ? std::min(group - h, 3) : 1;
+    const float* w = weights + h * kChunk;
+    if (count == 3) weigh<C, V, V <= 8 ? 3 : 1>(values, start, stop, w, sums);
+    else if (count == 2) weigh<C, V, V <= 8 ? 2 : 1>(values, start, stop, w, sums);
+    else weigh<C, V, 1>(values, start, stop, w, sums);
+    for (int q = 0; q < count; q++)
+      std::memcpy(parts[h + q].values, sums + q * V * 16, V * 16 * sizeof(float));
+    h += count;
+  }
+}
+
+inline void finish(const Step& s, int row, int head, const Part& part) {
+  float* out = s.out + (size_t(row) * s.shape.heads + head) * s.shape.width;
+  const F32 share = fill(part.total > 0 ? 1.0f / part.total : 0.0f);
+  for (int i = 0; i < s.shape.width; i += 16) store(out + i, mul(load(part.values + i), share));
+}
+
+inline int chunks(const Row& view) { return (view.length + kChunk - 1) / kChunk; }
+
+// Without sharing: a thread takes a block of rows and a key head, and goes through the chunks.
+template <class C, int V>
+inline void attend_blocks(const Step& s, const typename C::Number* queries) {
+  const int group = s.shape.group();
+#pragma omp for schedule(dynamic)
+  for (int task = 0; task < (s.rows + kRowBlock - 1) / kRowBlock * s.shape.kv_heads; task++) {
+    const int first = task / s.shape.kv_heads * kRowBlock;
+    const int count = std::min(kRowBlock, s.rows - first);
+    const int kv_head = task % s.shape.kv_heads;
+    static thread_local threads::Scratch memory;
+    Part* state = reinterpret_cast<Part*>(memory.get((count + 1) * group * sizeof(Part)));
+    Part* fresh = state + count * group;
+    int most = 0;
+    for (int r = 0; r < count; r++) {
+      most = std::max(most, chunks(s.views[first + r]));
+      for (int h = 0; h < group; h++) begin(state[r * group + h], s.shape.width);
+    }
+    for (int chunk = 0; chunk < most; chunk++)
+      for (int r = 0; r < count; r++) {
+        attend_chunk<C, V>(s, first + r, kv_head, chunk, queries, fresh);
+        for (int h = 0; h < group; h++) fold(state[r * group + h], fresh[h], s.shape.width);
+      }
+    for (int r = 0; r < count; r++)
+      for (int h = 0; h < group; h++)
+        finish(s, first + r, kv_head * group + h, state[r * group + h]);
+  }
+}
+
+// With sharing: chunks are done in any order, and folded in order afterwards; the same sums.
+template <class C, int V>
+inline void attend_shared(const Step& s, const typename C::Number* queries, int most, Part* parts) {
+  const int group = s.shape.group(), kv_heads = s.shape.kv_heads;
+#pragma omp for schedule(dynamic)
+  for (int task = 0; task < most * kv_heads; task++) {
+    const int chunk = task / kv_heads, kv_head = task % kv_heads;
+    for (int row = 0; row < s.rows; row++)
+      attend_chunk<C, V>(s, row, kv_head, chunk, queries,
+                         parts + ((size_t(row) * kv_heads + kv_head) * most + chunk) * group);
+  }
+#pragma omp for schedule(static)
+  for (int task = 0; task < s.rows * kv_heads; task++) {
+    Part state[16];
+    for (int h = 0; h < group; h++) {
+      begin(state[h], s.shape.width);
+      for (int chunk = 0; chunk < most; chunk++)
+        fold(state[h], parts[(size_t(task) * most + chunk) * group + h], s.shape.width);
+      finish(s, task / kv_heads, task % kv_heads * group + h, state[h]);
+    }
+  }
+}
+
+template <class C, int V>
+inline void attend(const Step& s) {
+  static thread_local threads::Scratch memory, partial;
+  using Number = typename C::Number;
+  const size_t size = size_t(s.rows) * s.shape.heads * s.shape.width * sizeof(Number);
+  Number* queries = reinterpret_cast<Number*>(memory.get(size));
+  int most = 0;
+  for (int row = 0; row < s.rows; row++) most = std::max(most, chunks(s.views[row]));
+  const bool shared = s.rows <= kMostSplit && most > 1;
+  Part* parts = nullptr;
+  if (shared)
+    parts = reinterpret_cast<Part*>(
+        partial.get(size_t(s.rows) * s.shape.heads * most * sizeof(Part)));
+#pragma omp parallel
+  {
+    const threads::Share share = threads::mine(s.rows);
+    for (int row = share.begin; row < share.end; row++) rotate_row<C>(s, row, queries);
+#pragma omp barrier
+    if (shared) attend_shared<C, V>(s, queries, most, parts);
+    else attend_blocks<C, V>(s, queries);
+  }
+}
+
+// Whether a shape has a kernel.
+inline bool fits(const Shape& shape) {
+  return shape.width % 16 == 0 && (shape.width <= 128 || shape.width == kWidest) &&
+         shape.heads % shape.kv_heads == 0 && shape.group() <= 16;
+}
+
+template <class C>
+inline void attend_any(const Step& s) {
+  switch (s.shape.width / 16) {
+    case 1: return attend<C, 1>(s);
+    case 2: return attend<C, 2>(s);
+    case 3: return attend<C, 3>(s);
+    case 4: return attend<C, 4>(s);
+    case 5: return attend<C, 5>(s);
+    case 6: return attend<C, 6>(s);
+    case 7: return attend<C, 7>(s);
+    case 8: return attend<C, 8>(s);
+    default: return attend<C, 16>(s);
+  }
+}
+
+}  // namespace attention

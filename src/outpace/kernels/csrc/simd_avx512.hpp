@@ -1,0 +1,119 @@
+// Sixteen floats at a time, with AVX-512 and its bf16 and int8 dot products (Zen 4, Cooper Lake).
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace simd {
+
+constexpr const char* kName = "avx512";
+constexpr int kMostRows = 8;  // rows whose sums for 32 outputs fit into the registers at once
+
+using F32 = __m512;
+using I32 = __m512i;
+
+inline F32 zero() { return _mm512_setzero_ps(); }
+inline F32 fill(float x) { return _mm512_set1_ps(x); }
+inline F32 load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, F32 x) { _mm512_storeu_ps(p, x); }
+inline F32 add(F32 a, F32 b) { return _mm512_add_ps(a, b); }
+inline F32 mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
+inline F32 div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
+inline F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
+inline F32 abs(F32 a) { return _mm512_abs_ps(a); }
+inline F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
+inline float sum(F32 a) { return _mm512_reduce_add_ps(a); }
+inline float largest(F32 a) { return _mm512_reduce_max_ps(a); }
+
+inline I32 fill_i32(int32_t x) { return _mm512_set1_epi32(x); }
+inline F32 to_float(I32 a) { return _mm512_cvtepi32_ps(a); }
+
+// exp(x) with a relative error of about 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2].
+inline F32 exp(F32 x) {
+  x = _mm512_min_ps(_mm512_max_ps(x, fill(-87.3f)), fill(88.0f));
+  const F32 n = _mm512_roundscale_ps(mul(x, fill(1.44269504f)), 8);
+  F32 r = fma(n, fill(-0.693359375f), x);
+  r = fma(n, fill(2.12194440e-4f), r);
+  F32 p = fill(1.9875691500e-4f);
+  p = fma(p, r, fill(1.3981999507e-3f));
+  p = fma(p, r, fill(8.3334519073e-3f));
+  p = fma(p, r, fill(4.1665795894e-2f));
+  p = fma(p, r, fill(1.6666665459e-1f));
+  p = fma(p, r, fill(5.0000001201e-1f));
+  p = fma(p, mul(r, r), add(r, fill(1.0f)));
+  return _mm512_scalef_ps(p, n);
+}
+
+// Sixteen bf16 numbers to and from float (round to nearest, ties to even).
+inline F32 load_bf16(const uint16_t* p) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+inline void store_bf16(uint16_t* p, F32 x) {
+  const __m256bh half = _mm512_cvtneps_pbh(x);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<const __m256i&>(half));
+}
+inline F32 load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+// Sixteen signed bytes, rounded to nearest.
+inline void store_i8(int8_t* p, F32 x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+
+// Thirty-two bf16 numbers as 16 pairs; a dot product adds both products of a pair to a float.
+using Pairs = __m512i;
+inline Pairs load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
+inline Pairs fill_pair(const uint16_t* p) {
+  return _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p));
+}
+inline F32 dot_pairs(F32 acc, Pairs a, Pairs b) {
+  return _mm512_dpbf16_ps(acc, reinterpret_cast<const __m512bh&>(a),
+                          reinterpret_cast<const __m512bh&>(b));
+}
+
+// Sixty-four bytes as 16 quads; a dot product adds the four products of a quad to an int32.
+using Quads = __m512i;
+inline Quads load_quads(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline Quads fill_quad(const int8_t* p) {
+  return _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p));
+}
+inline Quads low_nibbles(Quads a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
+inline Quads high_nibbles(Quads a) {
+  return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(0x0f));
+}
+inline I32 dot_quads(I32 acc, Quads unsigned_bytes, Quads signed_bytes) {
+  return _mm512_dpbusd_epi32(acc, unsigned_bytes, signed_bytes);
+}
+
+// Half of that: the last 16 numbers of a row whose length is an odd multiple of 16.
+inline Pairs load_half_pairs(const uint16_t* p) {
+  return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+// Lane i of the result is the sum of the lanes of a[i].
+inline F32 sum_each(const F32 (&a)[16]) {
+  F32 b[8], c[4];
+  for (int i = 0; i < 8; i++)
+    b[i] = add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+               _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+  for (int i = 0; i < 4; i++) {
+    const __m512d x = _mm512_castps_pd(b[2 * i]), y = _mm512_castps_pd(b[2 * i + 1]);
+    c[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+               _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  }
+  const F32 d = add(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
+  const F32 e = add(_mm512_shuffle_f32x4(c[2], c[3], 0x88), _mm512_shuffle_f32x4(c[2], c[3], 0xdd));
+  return add(_mm512_shuffle_f32x4(d, e, 0x88), _mm512_shuffle_f32x4(d, e, 0xdd));
+}
+
+// The lanes [begin, end) of a, and ``other`` in the rest.
+inline F32 between(F32 a, int begin, int end, float other) {
+  const __mmask16 mask = __mmask16(((1u << end) - 1) & ~((1u << begin) - 1));
+  return _mm512_mask_mov_ps(fill(other), mask, a);
+}
+
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace simd
