@@ -27,7 +27,9 @@ from outpace.spec.statistics import wilson_interval
 DEVIATION = 0.1
 
 
-def rate(name: str, nominal: float, alarms: list[bool], power: bool = False) -> dict[str, object]:
+def rate(
+    name: str, nominal: float | None, alarms: list[bool], power: bool = False
+) -> dict[str, object]:
     """One line: false alarms must not be more than stated, what is found not less."""
     low, high = wilson_interval(sum(alarms), len(alarms))
     return {
@@ -37,7 +39,7 @@ def rate(name: str, nominal: float, alarms: list[bool], power: bool = False) -> 
         "alarms": sum(alarms),
         "measured": sum(alarms) / len(alarms),
         "interval": [low, high],
-        "agrees": high >= nominal if power else low <= nominal,
+        "agrees": nominal is None or (high >= nominal if power else low <= nominal),
     }
 
 
@@ -90,18 +92,17 @@ def with_a_model(model: str, seeds: range, alpha: float, draws: int) -> list[dic
     plan = Plan(draws=draws, false_alarm=2 * alpha, deviation=DEVIATION)
     whole: dict[str, list[bool]] = {"one position": [], "continuations": [], "control": []}
     distribution = Distribution(bench, prompt, USUAL, plan)
-    powers = []
     for seed in seeds:
         distribution.plan = replace(plan, seed=seed)
         check = distribution.check("probe tree" if seed % 2 else "probe chain", alpha)
         whole["one position"].append(check.figures["one_position"]["rejected"])
         whole["continuations"].append(check.figures["continuations"]["rejected"])
         whole["control"].append(check.figures["control_caught"])
-        powers.append(check.figures["continuations"]["power"])
     return [
         rate("false alarms of the engine, one position", alpha, whole["one position"]),
         rate("false alarms of the engine, continuations", alpha, whole["continuations"]),
-        rate("biased verifier caught, against the power", min(powers), whole["control"], True),
+        # Its distance from the target is below its bias, by how much depends on the model.
+        rate("biased verifier caught", None, whole["control"]),
     ]
 
 
@@ -127,7 +128,7 @@ def main() -> None:
         low, high = row["interval"]
         table.add_row(
             row["what"],
-            f"{row['nominal']:.3f}",
+            "-" if row["nominal"] is None else f"{row['nominal']:.3f}",
             f"{row['measured']:.3f}",
             f"{low:.3f} to {high:.3f}",
             f"{row['alarms']} of {row['seeds']}",

@@ -108,6 +108,8 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
             pass
 
     class Quiet(ThreadingHTTPServer):
+        request_queue_size = 64  # a full queue makes clients wait a second and longer
+
         def handle_error(self, *args: object) -> None:
             """A client that has given up is no news."""
 
