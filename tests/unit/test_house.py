@@ -17,7 +17,7 @@ FLOORS = [
     {"errors", "charts"},
     {"config", "kernels"},
     {"request"},
-    {"cache", "sampling", "text", "control"},
+    {"cache", "sampling", "text", "control", "kernels"},
     {"model"},
     {"spec"},
     {"engine"},
