@@ -224,12 +224,12 @@ def unpack(weight: Packed) -> Tensor:
 
 def _panel_values(weight: Packed, data: Tensor) -> Tensor:
     """``[panels, PANEL, padded inputs]`` float32: what some of a weight's panels hold."""
-    count = len(data)
+    count, width = len(data), weight.padded_inputs
     if weight.format.is_float:
         dtype, run = (torch.float32, 1) if weight.format is Format.FLOAT else (torch.bfloat16, 2)
-        numbers = data.contiguous().view(dtype).view(count, -1, PANEL, run)
-        return numbers.transpose(1, 2).reshape(count, PANEL, -1).float()
-    return _panel_integers(weight, data).values().view(count, PANEL, -1)
+        numbers = data.contiguous().view(dtype).view(count, width // run, PANEL, run)
+        return numbers.transpose(1, 2).reshape(count, PANEL, width).float()
+    return _panel_integers(weight, data).values().view(count, PANEL, width)
 
 
 def _panel_integers(weight: Packed, data: Tensor) -> Quantized:
@@ -239,12 +239,12 @@ def _panel_integers(weight: Packed, data: Tensor) -> Quantized:
     if format is Format.INT8:
         data, tail = data[:, : -4 * PANEL], data[:, -4 * PANEL :]
         by_channel = tail.contiguous().view(torch.float32).view(count * PANEL, 1)
-    data = data.reshape(count, groups, -1)
+    data = data.reshape(count, groups, data.shape[1] // groups)
     size = group * PANEL * format.bits // 8
-    quads = data[:, :, :size].reshape(count, groups, group // 4, -1, 4)
+    quads = data[:, :, :size].reshape(count, groups, group // 4, PANEL * format.bits // 8, 4)
     if format.bits == 4:
         quads = torch.cat((quads & 15, quads >> 4), 3)
-    stored = quads.permute(0, 3, 1, 2, 4).reshape(count * PANEL, -1)
+    stored = quads.permute(0, 3, 1, 2, 4).reshape(count * PANEL, weight.padded_inputs)
     if by_channel is not None:
         return Quantized(format, weight.padded_inputs, stored, by_channel)
     scales = [

@@ -1,8 +1,8 @@
 // Sixteen floats at a time as two halves, with AVX2, FMA and F16C (x86-64-v3: Haswell, Zen).
 //
 // Every operation is done in the order in which simd_avx512.hpp does it, so that the two agree in
-// their bits: always in the integers, and in floats but for numbers below 2^-126, which the bf16
-// instructions of AVX-512 take for zero.
+// their bits: in the integers and in float32 always. In bf16 they do on a Zen 4, but for numbers
+// below 2^-126, which the instructions of AVX-512 take for zero.
 #pragma once
 #include <immintrin.h>
 
