@@ -9,7 +9,6 @@ the integers they were rounded to (least squares), and so on from there.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from outpace.kernels.packing import Format, Quantized, quantize
@@ -25,8 +24,8 @@ def rounded(weight: Tensor, format: Format, group: int) -> Quantized:
     """Round ``weight [outputs, inputs]`` to integers.
 
     For ``INT4_OFFSET`` no group's squared error is larger than that of ``quantize``, and the sum
-    is a fifth (groups of 128) to a third (groups of 32) smaller; the other formats are
-    ``quantize``'s. The same input gives the same integers.
+    is about an eighth smaller for normal weights; the other formats are ``quantize``'s. The same
+    input gives the same integers.
 
     Args:
         weight: any floating dtype; give some rows at a time, the memory needed is several times
@@ -36,11 +35,24 @@ def rounded(weight: Tensor, format: Format, group: int) -> Quantized:
     """
     if format is not Format.INT4_OFFSET:
         return quantize(weight, format, group)
-    outputs, inputs = weight.shape
-    groups = F.pad(weight.float(), (0, -inputs % group)).view(outputs, -1, group)
+    weight = weight.float()
+    whole = weight.shape[1] // group * group
+    parts = [_searched(part, min(group, part.shape[1])) for part in _split(weight, whole)]
+    stored, scales, offsets = (torch.cat(x, 1) for x in zip(*parts, strict=True))
+    return Quantized(format, group, stored, scales, offsets)
+
+
+def _split(weight: Tensor, whole: int) -> list[Tensor]:
+    """The whole groups, and the shorter last one."""
+    return [part for part in (weight[:, :whole], weight[:, whole:]) if part.shape[1]]
+
+
+def _searched(weight: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Integers, scales and offsets of whole groups."""
+    groups = weight.reshape(len(weight), -1, group)
     low, scales = _best(groups)
-    stored = _integers(groups, low, scales).to(torch.uint8).view(outputs, -1)[:, :inputs]
-    return Quantized(format, group, stored, scales[..., 0].half(), low[..., 0].half())
+    stored = _integers(groups, low, scales).to(torch.uint8).flatten(1)
+    return stored, scales[..., 0].half(), low[..., 0].half()
 
 
 def _best(groups: Tensor) -> tuple[Tensor, Tensor]:

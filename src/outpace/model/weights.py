@@ -16,6 +16,7 @@ from outpace.errors import CheckpointError
 from outpace.kernels.packing import PANEL, Format, Packed, Quantized, group_of, pack, packed_bytes
 from outpace.model.blocks import GROUP, Blocks
 from outpace.model.rounding import rounded
+from outpace.model.workers import in_order
 
 _PIECE = 1 << 20  # numbers that are quantized and packed at a time
 
@@ -58,7 +59,10 @@ class WeightSource:
         if format.is_float:
             return self.take(*names)
         format, group = self.choose(*names, format=format, group=group)
-        return _joined(list(self._pieces(names, format, group)))
+        pieces = in_order(
+            lambda begin: self._piece(names, begin, format, group), self._begins(names)
+        )
+        return _joined(list(pieces))
 
     def packed(self, *names: str, format: Format, group: int) -> Packed:
         """The same for the kernels."""
@@ -73,8 +77,10 @@ class WeightSource:
 
     def panels(self, *names: str, format: Format, group: int) -> Iterator[Tensor]:
         """The panels of ``packed``, some at a time, in a format that ``choose`` gave."""
-        for piece in self._pieces(names, format, group):
-            yield pack(piece, format).data
+        return in_order(
+            lambda begin: pack(self._piece(names, begin, format, group), format).data,
+            self._begins(names),
+        )
 
     def shape(self, *names: str) -> tuple[int, int]:
         """Outputs and inputs of weights one below the other."""
@@ -101,22 +107,25 @@ class WeightSource:
             able = able[-1:]  # the better one for what is to be rounded
         return next(one for one in able if all(one in formats for formats in exact)), GROUP
 
-    def _pieces(
-        self, names: tuple[str, ...], format: Format, group: int
-    ) -> Iterator[Tensor | Quantized]:
-        """Whole panels of rows of the named weights as if they were one."""
+    def _begins(self, names: tuple[str, ...]) -> range:
+        """First rows of the pieces of the named weights; whole panels each."""
         outputs, inputs = self.shape(*names)
-        step = max(1, _PIECE // (inputs * PANEL)) * PANEL
-        for begin in range(0, outputs, step):
-            parts: list[Tensor | Quantized] = []
-            first = 0
-            for name in names:
-                rows = self._shapes[name][0]
-                low, high = max(begin - first, 0), min(begin + step - first, rows)
-                if low < high:
-                    parts.append(self._rows(name, low, high, format, group))
-                first += rows
-            yield _joined(parts)
+        return range(0, outputs, max(1, _PIECE // (inputs * PANEL)) * PANEL)
+
+    def _piece(
+        self, names: tuple[str, ...], begin: int, format: Format, group: int
+    ) -> Tensor | Quantized:
+        """A piece of the named weights as if they were one."""
+        end = begin + self._begins(names).step
+        parts: list[Tensor | Quantized] = []
+        first = 0
+        for name in names:
+            rows = self._shapes[name][0]
+            low, high = max(begin - first, 0), min(end - first, rows)
+            if low < high:
+                parts.append(self._rows(name, low, high, format, group))
+            first += rows
+        return _joined(parts)
 
     def _rows(
         self, name: str, begin: int, end: int, format: Format, group: int
