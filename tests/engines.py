@@ -18,8 +18,11 @@ from outpace.engine.engine import Engine
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.model.build import make_decoder
 from outpace.model.config import ModelConfig
+from outpace.model.decoder import Decoder
 from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
+from outpace.model.torch_decoder import TorchDecoder
+from outpace.model.weights import WeightSource
 from outpace.request import Request
 from outpace.spec.drafter import Ask, Drafter, Seen
 from outpace.spec.drafters.none import NoneDrafter
@@ -54,9 +57,11 @@ def make_runner(
     num_slots: int = 4096,
     noise: float = 0.0,
     quantization: Quantization = "none",
+    native: bool = True,
 ) -> ModelRunner:
     """A random model, peaked enough that its choices depend on the context.
 
+    Without ``native`` it computes on PyTorch's operators even where there are compiled kernels.
     With ``noise`` it is a relative of the model of that seed: a draft that is often right.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -67,7 +72,11 @@ def make_runner(
     for weight in weights.values() if noise else ():
         weight += torch.randn(weight.shape, generator=generator) * noise
     precision = Precision(dtype, quantization, group=32)
-    decoder = make_decoder(CONFIG, weights, precision, torch.device("cpu"))
+    cpu = torch.device("cpu")
+    source = WeightSource(weights, CONFIG.weight_shapes())
+    decoder: Decoder = TorchDecoder(CONFIG, source, precision, cpu)
+    if native:
+        decoder = make_decoder(CONFIG, weights, precision, cpu)
     shape = (CONFIG.num_layers, num_slots, CONFIG.num_kv_heads, CONFIG.head_dim)
     return ModelRunner(decoder, KVPool(*shape, dtype, torch.device("cpu")))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,17 +25,18 @@ from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
-from outpace.engine.costs import model_cost
+from outpace.engine.costs import model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
 from outpace.kernels.native import kernels
-from outpace.model.build import make_decoder, stored_bytes
+from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
 from outpace.model.linear import packing_works
-from outpace.model.loader import load_config, load_weights
+from outpace.model.loader import load_config
+from outpace.model.native_decoder import NativeDecoder
 from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
@@ -93,10 +94,11 @@ class _Source:
         weights = stored_bytes(config, self.precision)
         return ModelSize(weights, per_token * width, config.max_position_embeddings)
 
-    def load(self, num_slots: int, device: torch.device) -> ModelRunner:
-        weights = load_weights(self.folder, self.config)
+    def load(
+        self, num_slots: int, device: torch.device, head_tokens: Collection[int] | None = None
+    ) -> ModelRunner:
         config, dtype = self.config, self.precision.dtype
-        decoder = make_decoder(config, weights, self.precision, device)
+        decoder = load_decoder(self.folder, config, self.precision, device, head_tokens)
         shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
         runner = ModelRunner(decoder, KVPool(*shape, dtype, device))
         if not has_finite_logits(runner):
@@ -122,14 +124,14 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     """
     device = _choose_device(config.device)
     if config.threads is not None:
-        torch.set_num_threads(config.threads)
+        _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     drafts = {
         one: _Source.find(
             one.model,
             one.dtype,
-            one.quantization or config.draft_quantization,
+            one.quantization or _draft_quantization(config, device),
             config.group_size,
             device,
         )
@@ -146,13 +148,16 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     made: dict[ModelDraftConfig, ModelRunner] = {}
     workshop = Workshop(
         encode=lambda text: tuple(tokenizer.encode(text, special=False)),
-        draft_runner=lambda one: made.setdefault(one, drafts[one].load(num_slots, device)),
+        draft_runner=lambda one: made.setdefault(
+            one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
+        ),
         block_size=config.block_size,
         vocab_size=target.config.vocab_size,
     )
     drafters = _make_drafters(config, workshop)
     invariant = is_batch_invariant(runner, config.block_size)
-    guarantee = "bit-exact" if invariant and config.tree_attention == "paths" else "near-tie"
+    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
+    guarantee = "bit-exact" if invariant and exact_trees else "near-tie"
     admission = Admission(
         target.config,
         plan.max_model_len,
@@ -166,6 +171,31 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+
+
+def _use_threads(threads: int) -> None:
+    cores = usable_cores()
+    if threads > cores:
+        # They would wait for each other at the end of every layer, many times a step.
+        raise InvalidValueError(
+            "threads", threads, f"this process may use {cores} cores; more threads only slow it"
+        )
+    torch.set_num_threads(threads)
+
+
+def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:
+    if config.draft_quantization != "auto":
+        return config.draft_quantization
+    return "int4" if device.type == "cpu" and kernels().name else "none"
+
+
+def _proposed(config: EngineConfig, target: _Source, draft: _Source) -> Collection[int] | None:
+    """The tokens that a draft model may propose: the frequent ones, and ends of text."""
+    if config.draft_vocabulary is None:
+        return None
+    size = min(target.config.vocab_size, draft.config.vocab_size)
+    ends = [token for token in target.config.eos_token_ids if token < size]
+    return {*range(min(config.draft_vocabulary, size)), *ends}
 
 
 def _choose_device(name: str | None) -> torch.device:

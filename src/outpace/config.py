@@ -215,7 +215,11 @@ class EngineConfig:
             ``"int4"``, a scale and an offset for each group of inputs, head and embedding int8.
             A GGUF's own 4-bit and 8-bit blocks are taken over without a second rounding.
         draft_quantization: the same for draft models. It cannot change a token, only how often
-            the draft is right and how long it takes.
+            the draft is right and how long it takes. ``"auto"`` is int4 where there are compiled
+            kernels for it, else none.
+        draft_vocabulary: draft models propose only the first so many tokens of the vocabulary,
+            which byte-pair encodings sort by frequency, and those that end a text; None: all.
+            Their head is most of what a small model with a large vocabulary reads.
         group_size: inputs that share a scale under int4; 32, 64 or 128.
         max_model_len: longest context in tokens; None: the model's own, if memory allows.
         max_num_seqs: most sequences in one step.
@@ -237,7 +241,8 @@ class EngineConfig:
     verification: Verification = "auto"
     dtype: Dtype = "auto"
     quantization: Quantization = "none"
-    draft_quantization: Quantization = "none"
+    draft_quantization: Quantization | Literal["auto"] = "auto"
+    draft_vocabulary: int | None = 65_536
     group_size: int = 64
     max_model_len: int | None = None
     max_num_seqs: int = 16
@@ -254,7 +259,10 @@ class EngineConfig:
         check_type("prefix_caching", self.prefix_caching, bool, "True or False")
         object.__setattr__(self, "dtype", _spelled_out(self.dtype))
         _check_quantization("quantization", self.quantization)
-        _check_quantization("draft_quantization", self.draft_quantization)
+        if self.draft_quantization != "auto":
+            _check_quantization("draft_quantization", self.draft_quantization)
+        if self.draft_vocabulary is not None:
+            check_integer("draft_vocabulary", self.draft_vocabulary, 1)
         _check_choice("group_size", self.group_size, (32, 64, 128))
         _check_choice("verification", self.verification, ("auto", "coupled", "rejection"))
         _check_choice("tree_attention", self.tree_attention, ("paths", "mask"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -23,12 +24,21 @@ from outpace.spec.drafters.prediction import PredictionDrafter
 
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# What computes, and in what precision: the compiled kernels where there are any, or PyTorch.
+BACKENDS: dict[str, dict[str, Any]] = {
+    "fp32": {"dtype": torch.float32},
+    "bf16": {"dtype": torch.bfloat16},
+    "int8": {"dtype": torch.bfloat16, "quantization": "int8"},
+    "int4": {"dtype": torch.bfloat16, "quantization": "int4"},
+    "fp32-torch": {"dtype": torch.float32, "native": False},
+    "bf16-torch": {"dtype": torch.bfloat16, "native": False},
+}
+EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 
 
 @cache
-def runner(dtype: str, seed: int = 0) -> ModelRunner:
-    return make_runner(DTYPES[dtype], seed)
+def runner(backend: str, seed: int = 0) -> ModelRunner:
+    return make_runner(seed=seed, **BACKENDS[backend])
 
 
 def sampling() -> st.SearchStrategy[SamplingParams]:
@@ -63,16 +73,16 @@ def as_requests(batch: list[tuple[tuple[int, ...], SamplingParams]]) -> list[Req
     ]
 
 
-def plain_answers(dtype: str, requests: list[Request]) -> list[list[list[int]]]:
+def plain_answers(backend: str, requests: list[Request]) -> list[list[list[int]]]:
     """Each request alone, without a draft, with the whole cache for itself."""
     return [
-        tokens_of(run(make_engine(runner(dtype), prefix_caching=False), [request]))[0]
+        tokens_of(run(make_engine(runner(backend), prefix_caching=False), [request]))[0]
         for request in requests
     ]
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@settings(max_examples=36)
+@EACH_BACKEND
+@settings(max_examples=20)
 @given(
     batch=batches,
     seed=st.integers(0, 2**32),
@@ -81,7 +91,7 @@ def plain_answers(dtype: str, requests: list[Request]) -> list[list[list[int]]]:
     caching=st.booleans(),
 )
 def test_random_trees_in_mixed_batches_change_nothing(
-    dtype: str,
+    backend: str,
     batch: list[tuple[tuple[int, ...], SamplingParams]],
     seed: int,
     block_size: int,
@@ -89,10 +99,10 @@ def test_random_trees_in_mixed_batches_change_nothing(
     caching: bool,
 ) -> None:
     requests = as_requests(batch)
-    expected = plain_answers(dtype, requests)
+    expected = plain_answers(backend, requests)
     answers = {r.prompt_token_ids: e[0] for r, e in zip(requests, expected, strict=True)}
     engine = make_engine(
-        runner(dtype),
+        runner(backend),
         {"peek": PeekDrafter(answers, seed)},
         FixedController(10),
         block_size=block_size,
@@ -103,20 +113,20 @@ def test_random_trees_in_mixed_batches_change_nothing(
     assert tokens_of(run(engine, requests)) == expected
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@settings(max_examples=36)
+@EACH_BACKEND
+@settings(max_examples=20)
 @given(batch=batches, seed=st.integers(0, 2**32), block_size=st.sampled_from([2, 8]))
 def test_preemption_changes_nothing(
-    dtype: str,
+    backend: str,
     batch: list[tuple[tuple[int, ...], SamplingParams]],
     seed: int,
     block_size: int,
 ) -> None:
     requests = as_requests(batch)
-    expected = plain_answers(dtype, requests)
+    expected = plain_answers(backend, requests)
     answers = {r.prompt_token_ids: e[0] for r, e in zip(requests, expected, strict=True)}
     engine = make_engine(
-        runner(dtype),
+        runner(backend),
         {"peek": PeekDrafter(answers, seed)},
         cache_tokens=96,  # holds the longest alone, and nothing beside it
         block_size=block_size,
@@ -132,16 +142,16 @@ def test_the_preemption_test_really_preempts() -> None:
     assert engine.scheduler.num_preemptions > 0
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@settings(max_examples=30)
+@EACH_BACKEND
+@settings(max_examples=16)
 @given(batch=batches, data=st.data())
 def test_every_drafter_in_one_batch(
-    dtype: str, batch: list[tuple[tuple[int, ...], SamplingParams]], data: st.DataObject
+    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], data: st.DataObject
 ) -> None:
     requests = as_requests(batch)
-    expected = plain_answers(dtype, requests)
-    draft = ModelDrafter(make_runner(DTYPES[dtype], seed=0), 16, VOCAB)
-    other = ModelDrafter(make_runner(DTYPES[dtype], seed=1), 16, VOCAB)
+    expected = plain_answers(backend, requests)
+    draft = ModelDrafter(make_runner(seed=0, **BACKENDS[backend]), 16, VOCAB)
+    other = ModelDrafter(make_runner(seed=1, **BACKENDS[backend]), 16, VOCAB)
     ngram = NgramDrafter(NgramConfig(min_ngram=1))
     drafters = {
         "ngram": ngram,
@@ -150,7 +160,7 @@ def test_every_drafter_in_one_batch(
         "prediction": PredictionDrafter(PredictionConfig()),
         "first_of": FirstOfDrafter([ngram, draft]),
     }
-    engine = make_engine(runner(dtype), drafters, AutomaticController(CostTable({1: 1.0})))
+    engine = make_engine(runner(backend), drafters, AutomaticController(CostTable({1: 1.0})))
     choose = st.sampled_from([*drafters, "none"])
     mixed = [
         replace(request, drafter=data.draw(choose), prediction=tuple(answer[0][1:]))
@@ -171,15 +181,15 @@ def test_a_draft_equal_to_the_target_is_always_right() -> None:
     assert counts.target_steps == 6  # one for the prompt, then five tokens each
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@EACH_BACKEND
 @pytest.mark.parametrize("length", [505, 511, 512, 513, 600])
-def test_drafts_across_the_key_padding_border(dtype: str, length: int) -> None:
+def test_drafts_across_the_key_padding_border(backend: str, length: int) -> None:
     """Attention pads keys to 512: drafts that straddle the border must not show."""
     prompt = tuple(i * 7 % VOCAB for i in range(length))
     params = SamplingParams(temperature=0.9, seed=1, max_tokens=30, ignore_eos=True)
     request = Request("r", prompt, params)
-    [expected] = plain_answers(dtype, [request])
-    engine = make_engine(runner(dtype), {"peek": PeekDrafter({prompt: expected[0]}, 4)})
+    [expected] = plain_answers(backend, [request])
+    engine = make_engine(runner(backend), {"peek": PeekDrafter({prompt: expected[0]}, 4)})
     assert tokens_of(run(engine, [request])) == [expected]
     assert len(expected[0]) == 30
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.cache.pools import KVPool
-from outpace.model.attention import AttentionPlan, PagedAttention, View
+from outpace.model.attention import AttentionPlan, PagedAttention
+from outpace.model.batch import View
 
 CPU = torch.device("cpu")
 

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from outpace.cli.bench import app as bench_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.doctor import doctor
 from outpace.cli.generate import generate
+from outpace.cli.plan import plan
+from outpace.cli.prove import prove
 
 app = typer.Typer(
     name="outpace",
@@ -43,3 +46,6 @@ app.command()(generate)
 app.command()(chat)
 app.command()(demo)
 app.command()(doctor)
+app.command()(plan)
+app.add_typer(bench_app, name="bench")
+app.command()(prove)

@@ -6,7 +6,14 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+
+class Without(frozenset[str]):
+    """Marks options of a group that a command does not offer; they keep their defaults.
+
+    ``engine: Annotated[EngineOptions, Without({"drafter"})]``
+    """
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -20,22 +27,34 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, type[Any]] = {}
     for parameter in inspect.signature(command).parameters.values():
         hint = hints[parameter.name]
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            groups[parameter.name] = hint
-            shown.extend(_options(hint))
+        group, hidden = _group(hint)
+        if group is not None:
+            groups[parameter.name] = group
+            shown.extend(option for option in _options(group) if option.name not in hidden)
         else:
             shown.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
     def gathered(**values: Any) -> None:
         for name, group in groups.items():
-            own = [field.name for field in dataclasses.fields(group)]
+            own = [field.name for field in dataclasses.fields(group) if field.name in values]
             values[name] = group(**{field: values.pop(field) for field in own})
         command(**values)
 
     gathered.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     gathered.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return gathered
+
+
+def _group(hint: Any) -> tuple[type[Any] | None, Without]:
+    """The dataclass that a parameter stands for, if it is one, and which fields to hide."""
+    hidden = Without()
+    if get_origin(hint) is Annotated:
+        hint, *marks = get_args(hint)
+        hidden = next((mark for mark in marks if isinstance(mark, Without)), hidden)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return hint, hidden
+    return None, hidden
 
 
 def _options(group: type[Any]) -> list[inspect.Parameter]:

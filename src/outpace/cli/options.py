@@ -76,10 +76,10 @@ class EngineOptions:
     draft_quantization: Annotated[
         str,
         Option(
-            help="Of a draft model's linear layers: none, int8 or int4.",
+            help="Of a draft model's linear layers: none, int8, int4, or auto.",
             rich_help_panel=_SPECULATION,
         ),
-    ] = "none"
+    ] = "auto"
     num_speculative_tokens: Annotated[
         str,
         Option(

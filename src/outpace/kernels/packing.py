@@ -8,6 +8,7 @@ done once; ``csrc/linear.hpp`` is the other side.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -141,6 +142,14 @@ class Packed:
         """``ids [n] -> [n, inputs]`` float32: some output channels (a tied embedding table)."""
         panels = _panel_values(self, self.data[ids // PANEL])
         return panels[torch.arange(len(ids)), ids % PANEL, : self.inputs]
+
+    def panels_of(self, ids: Collection[int]) -> tuple[Packed, Tensor]:
+        """The panels in which some output channels are, and all channels in them, in order."""
+        panels = torch.tensor(sorted({one // PANEL for one in ids}))
+        channels = (panels.unsqueeze(1) * PANEL + torch.arange(PANEL)).flatten()
+        channels = channels[channels < self.outputs]
+        some = Packed(self.format, self.group, self.inputs, len(channels), self.data[panels])
+        return some, channels
 
 
 def group_of(format: Format, group: int) -> int:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from outpace.kernels.packing import Quantized, packed_bytes
+from outpace.kernels.packing import packed_bytes
+from outpace.model.blocks import Blocks
 from outpace.model.config import ModelConfig
+from outpace.model.converted import cache_folder
 from outpace.model.decoder import Decoder
 from outpace.model.native_decoder import NativeDecoder
+from outpace.model.packed import checkpoint_weights, kept_weights
 from outpace.model.precision import Precision
 from outpace.model.torch_decoder import TorchDecoder
 from outpace.model.weights import WeightSource
@@ -21,7 +25,7 @@ def make_decoder(
     weights: Mapping[str, Tensor],
     precision: Precision,
     device: torch.device,
-    blocks: Mapping[str, Quantized] | None = None,
+    blocks: Mapping[str, Blocks] | None = None,
 ) -> Decoder:
     """A decoder with its weights: on the compiled kernels where they serve, else on PyTorch's.
 
@@ -36,9 +40,35 @@ def make_decoder(
         CheckpointError: a tensor is missing or has another shape.
     """
     source = WeightSource(weights, config.weight_shapes(), blocks)
-    if device.type == "cpu" and NativeDecoder.fits(config):
+    if _is_native(config, device):
         return NativeDecoder(config, source, precision)
     return TorchDecoder(config, source, precision, device)
+
+
+def load_decoder(
+    folder: Path,
+    config: ModelConfig,
+    precision: Precision,
+    device: torch.device,
+    head_tokens: Collection[int] | None = None,
+) -> Decoder:
+    """The decoder of a checkpoint folder; packed weights come from the cache, and are put there.
+
+    With ``head_tokens`` a decoder on the compiled kernels gives a logit to these tokens only.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged or does not fit the configuration.
+    """
+    if not _is_native(config, device):
+        return TorchDecoder(
+            config, checkpoint_weights(folder, config, precision), precision, device
+        )
+    weights = kept_weights(folder, config, precision, cache_folder())
+    return NativeDecoder(config, weights, precision, head_tokens)
+
+
+def _is_native(config: ModelConfig, device: torch.device) -> bool:
+    return device.type == "cpu" and NativeDecoder.fits(config)
 
 
 def stored_bytes(config: ModelConfig, precision: Precision) -> int:

@@ -1,11 +1,14 @@
-"""GGUF files become checkpoint folders: read, dequantize, rename, write as bf16 safetensors."""
+"""GGUF files become checkpoint folders: read, dequantize, rename, write as bf16 safetensors.
+
+Beside them stand the integers of tensors whose blocks the kernels compute with as they are.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,10 @@ import numpy as np
 import torch
 
 from outpace.errors import CheckpointError
+from outpace.model.blocks import FORMATS, write_blocks
 from outpace.model.converted import converted
 from outpace.model.gguf_tokenizer import write_tokenizer
+from outpace.model.tensor_file import Planned, write_tensors
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 ROWS_AT_ONCE = 8192  # bounds the fp32 copy of a large embedding while it is converted
@@ -41,6 +46,8 @@ _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 def convert(file: Path, cache: Path, *, sha256: str | None = None) -> Path:
     """Return a checkpoint folder in HF layout with the weights of a GGUF file, in bf16.
+
+    Tensors in blocks of Q4_0, Q4_1 and Q8_0 are there as integers too (`outpace.model.blocks`).
 
     The folder is kept under `cache`, checked on every call and made again when it is damaged, when
     the source has changed, or when this module writes another format.
@@ -86,6 +93,7 @@ def _convert_into(file: Path, folder: Path) -> None:
         generation = {k: v for k, v in config.items() if k.endswith("_token_id")}
         (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
         _write_safetensors(folder / "model.safetensors", reader, config)
+        _write_blocks(folder, reader, config)
     except (CheckpointError, OSError, MemoryError):
         raise
     except Exception as error:  # the gguf library has no error type of its own
@@ -268,9 +276,35 @@ def _hf_name(name: str) -> str | None:
 
 def _write_safetensors(path: Path, reader: _Reader, config: dict[str, Any]) -> None:
     """Write all tensors as bf16, one after the other, so that memory stays at one tensor."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    planned = {}
+    for name, hf_name in _names(reader).items():
+        pieces = functools.partial(_bf16, reader, name, _heads(reader, name, config))
+        planned[hf_name] = Planned(torch.bfloat16, reader.shape(name), pieces)
+    write_tensors(path, planned)
+
+
+def _bf16(reader: _Reader, name: str, heads: int | None) -> Iterator[torch.Tensor]:
+    whole = heads is not None  # rows change places
+    chunks = [np.concatenate(list(reader.rows(name)))] if whole else reader.rows(name)
+    for chunk in chunks:
+        yield torch.from_numpy(_unpermute(chunk, heads)).to(torch.bfloat16)
+
+
+def _write_blocks(folder: Path, reader: _Reader, config: dict[str, Any]) -> None:
+    """Write the integers of the tensors that the kernels can compute with as they are."""
+    tensors = {}
+    for name, hf_name in _names(reader).items():
+        tensor = reader.tensors[name]
+        if tensor.tensor_type.name in FORMATS and len(tensor.shape) == 2:
+            data = _unpermute(tensor.data, _heads(reader, name, config))
+            tensors[hf_name] = (tensor.tensor_type.name, data)
+    if tensors:
+        write_blocks(folder, tensors)
+
+
+def _names(reader: _Reader) -> dict[str, str]:
+    """The checkpoint's names of a file's tensors."""
     names = {}
-    offset = 0
     for name in reader.tensors:
         if name == "rope_freqs.weight":
             continue  # already in rope_scaling
@@ -280,33 +314,24 @@ def _write_safetensors(path: Path, reader: _Reader, config: dict[str, Any]) -> N
                 f"{reader.file}: tensor {name} has no place in a {reader.architecture} decoder "
                 "(mixtures of experts and adapters are not supported)"
             )
-        shape = reader.shape(name)
-        size = 2 * int(np.prod(shape))
-        header[hf_name] = {"dtype": "BF16", "shape": shape, "data_offsets": (offset, offset + size)}
-        names[name] = offset
-        offset += size
-    encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    with path.open("wb") as stream:
-        stream.write(struct.pack("<Q", len(encoded)) + encoded)
-        for name, start in names.items():
-            part = name.split(".")[-2]
-            permuted = reader.architecture == "llama" and part in heads
-            for chunk in [_unpermute(reader, name, heads[part])] if permuted else reader.rows(name):
-                bf16 = torch.from_numpy(chunk).to(torch.bfloat16)
-                stream.write(bf16.view(torch.uint8).numpy().tobytes())
-            end = 8 + len(encoded) + start + 2 * int(np.prod(reader.shape(name)))
-            if stream.tell() != end:
-                raise CheckpointError(f"{reader.file}: tensor {name} is truncated")
+        names[name] = hf_name
+    return names
 
 
-def _unpermute(reader: _Reader, name: str, heads: int) -> np.ndarray:
+def _heads(reader: _Reader, name: str, config: dict[str, Any]) -> int | None:
+    """How many heads' rows of a tensor llama.cpp has reordered; None for the other tensors."""
+    heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
+    part = name.split(".")[-2]
+    return config[heads[part]] if reader.architecture == "llama" and part in heads else None
+
+
+def _unpermute(rows: np.ndarray, heads: int | None) -> np.ndarray:
     """Undo the row order of q and k that llama.cpp's rotary embedding wants.
 
     GGUF interleaves the two halves of each head: (heads, half, 2, ...) becomes
     (heads, 2, half, ...) again.
     """
-    whole = np.concatenate(list(reader.rows(name)))
-    split = whole.reshape(heads, whole.shape[0] // heads // 2, 2, *whole.shape[1:])
-    return split.swapaxes(1, 2).reshape(whole.shape)
+    if heads is None:
+        return rows
+    split = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
+    return split.swapaxes(1, 2).reshape(rows.shape)

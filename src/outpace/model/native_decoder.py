@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
 from outpace.kernels.native import HeadShape, KernelLinear, Source, attention_fits, kernels
-from outpace.kernels.packing import Format, Packed, pack
+from outpace.kernels.packing import Format, Packed
 from outpace.model.batch import Batch, joined
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Hidden, joined_taps
@@ -17,9 +19,20 @@ from outpace.model.layers import make_norm
 from outpace.model.native_attention import NativeAttention
 from outpace.model.precision import Precision
 from outpace.model.rope import Rope
-from outpace.model.weights import WeightSource
 
 _CPU = torch.device("cpu")
+
+
+class Weights(Protocol):
+    """Where the weights come from: a checkpoint, or what was packed and kept before."""
+
+    def take(self, *names: str) -> Tensor:
+        """The named vectors, one after the other."""
+        ...
+
+    def packed(self, *names: str, format: Format, group: int) -> Packed:
+        """The named weights of linear layers of one input, one below the other."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +52,18 @@ class NativeDecoder:
         config: the shape; ``fits`` says which ones there are kernels for.
         source: every tensor of ``config.weight_shapes()``.
         precision: what the linear layers become; the cache is of its dtype.
+        head_tokens: the tokens that get a logit, others minus infinity; None: all. A draft that
+            never proposes rare tokens reads a head that is much smaller (Zhao et al. 2025,
+            "FR-Spec", arXiv 2502.14856).
     """
 
-    def __init__(self, config: ModelConfig, source: WeightSource, precision: Precision) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        source: Weights,
+        precision: Precision,
+        head_tokens: Collection[int] | None = None,
+    ) -> None:
         self.config = config
         self.dtype = precision.dtype
         self.device = _CPU
@@ -50,11 +72,17 @@ class NativeDecoder:
         self._layers = [_make_layer(maker, config, layer) for layer in range(config.num_layers)]
         self._norm = make_norm(maker.tensor("model.norm.weight"), config.rms_norm_eps)
         head = maker.packed(config.head_name, format=precision.head)
-        self._head = KernelLinear(head)
-        self._embedding = head
+        self.weight_bytes = maker.bytes_packed
+        self._head_tokens: Tensor | None = None
+        if head_tokens is not None and len(head_tokens) < config.vocab_size:
+            narrow, self._head_tokens = head.panels_of(head_tokens)
+            self.weight_bytes -= head.data.nbytes - narrow.data.nbytes
+            self._head = KernelLinear(narrow)
+        else:
+            self._head = KernelLinear(head)
+        self._embedding = head  # a table of its own is not read by a pass, but for a few rows
         if not config.tie_word_embeddings:
             self._embedding = maker.packed(config.embedding_name, format=precision.head)
-        self.weight_bytes = maker.bytes_packed
         self._rope = Rope(
             config.head_dim,
             config.rope_theta,
@@ -95,15 +123,18 @@ class NativeDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: ``hidden [R, hidden] -> [R, vocab]`` in float32, for any R."""
-        logits = torch.empty(hidden.shape[0], self.config.vocab_size)
+        rows, vocab, tokens = hidden.shape[0], self.config.vocab_size, self._head_tokens
+        logits = torch.empty(rows, vocab if tokens is None else len(tokens))
         self._head(hidden, logits)
-        return logits
+        if tokens is None:
+            return logits
+        return torch.full((rows, vocab), -torch.inf).index_copy_(1, tokens, logits)
 
 
 class _Maker:
-    """Packs a checkpoint's tensors for the kernels, and counts the bytes that a pass reads."""
+    """Gives the kernels their weights, and counts the bytes of those that are packed."""
 
-    def __init__(self, source: WeightSource, precision: Precision, eps: float) -> None:
+    def __init__(self, source: Weights, precision: Precision, eps: float) -> None:
         self._source = source
         self._precision = precision
         self._eps = eps
@@ -115,8 +146,7 @@ class _Maker:
 
     def packed(self, *names: str, format: Format) -> Packed:
         """The weights of linear layers of one input as one."""
-        weight = self._source.weight(*names, format=format, group=self._precision.group)
-        packed = pack(weight, format)
+        packed = self._source.packed(*names, format=format, group=self._precision.group)
         self.bytes_packed += packed.data.nbytes
         return packed
 

@@ -1,15 +1,23 @@
-"""The tensors of a checkpoint as a decoder takes them: checked, fused, and quantized if asked."""
+"""The tensors of a checkpoint as a decoder takes them: checked, fused, and quantized if asked.
+
+What is made of a weight is made some rows at a time, so that the memory needed beside the result
+is that of a piece, however large the weight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from outpace.errors import CheckpointError
-from outpace.kernels.packing import Format, Quantized, quantize
+from outpace.kernels.packing import PANEL, Format, Packed, Quantized, group_of, pack, packed_bytes
+from outpace.model.blocks import GROUP, Blocks
+from outpace.model.rounding import rounded
+
+_PIECE = 1 << 20  # numbers that are quantized and packed at a time
 
 
 class WeightSource:
@@ -29,7 +37,7 @@ class WeightSource:
         self,
         tensors: Mapping[str, Tensor],
         shapes: Mapping[str, tuple[int, ...]],
-        blocks: Mapping[str, Quantized] | None = None,
+        blocks: Mapping[str, Blocks] | None = None,
     ) -> None:
         self._tensors = tensors
         self._shapes = shapes
@@ -44,17 +52,81 @@ class WeightSource:
 
         Args:
             names: of the tensors.
-            format: floats are taken as they are; integers are rounded to ``format``, or to
-                whatever format of as many bits the checkpoint was made from.
+            format: floats are taken as they are; integers become what ``choose`` says.
             group: inputs that share a scale, where the checkpoint does not say.
         """
         if format.is_float:
             return self.take(*names)
-        exact = [self._blocks[name] for name in names if name in self._blocks]
-        formats = {(one.format, one.group) for one in exact}
-        if len(exact) == len(names) and len(formats) == 1 and exact[0].format.bits == format.bits:
-            return _joined(exact)
-        return _joined([quantize(self._one(name), format, group) for name in names])
+        format, group = self.choose(*names, format=format, group=group)
+        return _joined(list(self._pieces(names, format, group)))
+
+    def packed(self, *names: str, format: Format, group: int) -> Packed:
+        """The same for the kernels."""
+        format, group = self.choose(*names, format=format, group=group)
+        outputs, inputs = self.shape(*names)
+        data = torch.empty(panels_shape(format, group, outputs, inputs), dtype=torch.uint8)
+        begin = 0
+        for piece in self.panels(*names, format=format, group=group):
+            data[begin : begin + len(piece)] = piece
+            begin += len(piece)
+        return Packed(format, group_of(format, group), inputs, outputs, data)
+
+    def panels(self, *names: str, format: Format, group: int) -> Iterator[Tensor]:
+        """The panels of ``packed``, some at a time, in a format that ``choose`` gave."""
+        for piece in self._pieces(names, format, group):
+            yield pack(piece, format).data
+
+    def shape(self, *names: str) -> tuple[int, int]:
+        """Outputs and inputs of weights one below the other."""
+        return sum(self._shapes[name][0] for name in names), self._shapes[names[0]][1]
+
+    def choose(self, *names: str, format: Format, group: int) -> tuple[Format, int]:
+        """The format and group that weights get which are asked for in ``format``.
+
+        It is another one where the checkpoint was made from integers that the kernels can compute
+        with, in groups of 32. If those of all ``names`` have one format, that is taken. Else, for
+        four bits, it is ``INT4_OFFSET``, which holds the values of Q4_0 and Q4_1 alike; tensors
+        without fitting integers are rounded to it. For eight bits it is ``INT8_GROUPS``, which
+        holds Q8_0 and Q4_0.
+        """
+        if format.is_float:
+            return format, group
+        eight = format.bits == 8
+        able = [Format.INT8_GROUPS] if eight else [Format.INT4_EVEN, Format.INT4_OFFSET]
+        exact = [self._blocks[name].exact_in for name in names if name in self._blocks]
+        exact = [formats for formats in exact if set(formats) & set(able)]
+        if not exact:
+            return format, group
+        if len(exact) < len(names):
+            able = able[-1:]  # the better one for what is to be rounded
+        return next(one for one in able if all(one in formats for formats in exact)), GROUP
+
+    def _pieces(
+        self, names: tuple[str, ...], format: Format, group: int
+    ) -> Iterator[Tensor | Quantized]:
+        """Whole panels of rows of the named weights as if they were one."""
+        outputs, inputs = self.shape(*names)
+        step = max(1, _PIECE // (inputs * PANEL)) * PANEL
+        for begin in range(0, outputs, step):
+            parts: list[Tensor | Quantized] = []
+            first = 0
+            for name in names:
+                rows = self._shapes[name][0]
+                low, high = max(begin - first, 0), min(begin + step - first, rows)
+                if low < high:
+                    parts.append(self._rows(name, low, high, format, group))
+                first += rows
+            yield _joined(parts)
+
+    def _rows(
+        self, name: str, begin: int, end: int, format: Format, group: int
+    ) -> Tensor | Quantized:
+        if not format.is_float and group == GROUP and name in self._blocks:
+            blocks = self._blocks[name]
+            if format in blocks.exact_in:
+                return blocks.rows(begin, end, format)
+        rows = self._one(name)[begin:end]
+        return rows if format.is_float else rounded(rows, format, group)
 
     def _one(self, name: str) -> Tensor:
         if name not in self._tensors:
@@ -68,12 +140,23 @@ class WeightSource:
         return tensor
 
 
-def _joined(parts: list[Quantized]) -> Quantized:
-    offsets = [one.offsets for one in parts if one.offsets is not None]
+def panels_shape(format: Format, group: int, outputs: int, inputs: int) -> tuple[int, int]:
+    """Shape of the data of a packed weight: panels, and bytes of one."""
+    panels = -(-outputs // PANEL)
+    return panels, packed_bytes(format, group, outputs, inputs) // panels
+
+
+def _joined(parts: list[Tensor | Quantized]) -> Tensor | Quantized:
+    if len(parts) == 1:
+        return parts[0]
+    integers = [one for one in parts if isinstance(one, Quantized)]
+    if not integers:
+        return _stacked([one for one in parts if isinstance(one, Tensor)])
+    offsets = [one.offsets for one in integers if one.offsets is not None]
     return replace(
-        parts[0],
-        stored=_stacked([one.stored for one in parts]),
-        scales=_stacked([one.scales for one in parts]),
+        integers[0],
+        stored=_stacked([one.stored for one in integers]),
+        scales=_stacked([one.scales for one in integers]),
         offsets=_stacked(offsets) if offsets else None,
     )
 

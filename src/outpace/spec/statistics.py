@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from outpace.request import Speculation
-from outpace.spec.tree import DraftTree
+
+if TYPE_CHECKING:
+    from outpace.spec.tree import DraftTree
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 // Attention over a paged cache: rotates queries and keys, writes the cache, attends.
 //
 // A row sees the cache slots of its own past in the order of their positions: the context, and of
-// a draft tree its own ancestors. Sums go by position, in chunks that begin at multiples of 256;
+// a draft tree its own ancestors. Sums go by position, in chunks that begin at multiples of 128;
 // so a row's bits do not depend on the rows beside it, on the threads, or on its place in a tree.
 #pragma once
 #include <limits>
@@ -12,7 +12,7 @@ namespace attention {
 
 using namespace simd;
 
-constexpr int kChunk = 256;      // positions whose softmax is formed together
+constexpr int kChunk = 128;      // positions whose softmax is formed together
 constexpr int kRowBlock = 16;    // rows that one thread does together
 constexpr int kWidest = 256;     // numbers in a head
 constexpr int kMostSplit = 32;   // rows up to which chunks may be shared among threads

@@ -1,0 +1,1 @@
+"""Parts of the comparison with other systems; `peers.py` beside this folder runs it."""

@@ -1,0 +1,1 @@
+"""One worker for each system, run by the Python of that system's environment."""

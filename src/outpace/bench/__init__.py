@@ -1,0 +1,1 @@
+"""Measuring what speculation brings: workloads, runs, figures, comparison and report."""

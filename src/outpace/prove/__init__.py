@@ -1,0 +1,1 @@
+"""Checking the promise: the same tokens, the same distribution, from inside or from outside."""
