@@ -27,7 +27,7 @@ from outpace.control.draft_cost import DraftCost
 from outpace.control.line import OnlineLine
 
 TOKENS = 300  # plain decoding takes as many steps
-SEEDS = range(8)
+SEEDS = range(5)
 Profile = Callable[[int, int], float]  # token of the answer, place in the draft: acceptance
 
 # Milliseconds by rows, in the shapes that kernels have: nearly flat, and stairs of 4 rows.

@@ -45,7 +45,7 @@ def root(
 app.command()(generate)
 app.command()(chat)
 app.command()(demo)
+app.command()(doctor)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.command()(prove)
-app.command()(doctor)

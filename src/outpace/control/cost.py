@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _DRIFT = 0.1
-_POINT = 0.025
+_POINT = 0.06
+_TREND = 0.2
 # How far single points may move against the others: a factor and its inverse.
-_FARTHEST_POINT = 1.3
+_FARTHEST_POINT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class CostTable:
         self._make_plausible()
         self._factors = [1.0] * len(self._rows)
         self._drift = 1.0
+        self._trend = 0.0  # by how much recent steps were off, on average
         self._seconds = list(self._measured)
 
     def __call__(self, rows: int, context: int = 0) -> float:
@@ -112,10 +114,11 @@ class CostTable:
 
         The whole table moves, since a machine that is slower now is slower for any number of
         rows: otherwise a warm-up in a bad moment would leave the points that are not used, and
-        so never corrected, too dear for good. The points next to ``rows`` move a little more,
-        but never by more than a third against the others: what is far from its measurement is
-        more likely disturbed than misjudged. The observation is capped at twice the
-        expectation, because an interruption by another process says nothing about the model.
+        so never corrected, too dear for good. What sets this observation apart from the last
+        ones moves the points next to ``rows``, though never to more than twice or less than half
+        of their measured share: further off it is disturbed rather than misjudged. The
+        observation is capped at twice the expectation, because an interruption by another
+        process says nothing about the model.
 
         Args:
             rows: of the whole batch.
@@ -125,8 +128,10 @@ class CostTable:
         expected = self._linear(rows) + attention
         change = min(seconds, 2 * expected) / expected - 1
         self._drift *= 1 + _DRIFT * change
+        apart = change - self._trend
+        self._trend += _TREND * apart
         for point, share in self._neighbours(rows):
-            factor = self._factors[point] * (1 + _POINT * share * change)
+            factor = self._factors[point] * (1 + _POINT * share * apart)
             self._factors[point] = min(max(factor, 1 / _FARTHEST_POINT), _FARTHEST_POINT)
         self._apply()
 
