@@ -2,8 +2,8 @@
 
 Run with nothing else on the machine (about half a minute):
 
-    python benchmarks/kernels.py
-    python benchmarks/kernels.py --size 4096 --rows 1 4 --json
+    python benchmarks/kernel_times.py
+    python benchmarks/kernel_times.py --size 4096 --rows 1 4 --json
 
 Each kernel goes through several weights in turn, more than the cache holds, as a model does; the
 kernels take turns too, and medians are printed. GB/s are the weight's stored bytes over the time,
