@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,10 @@ class _Source:
         precision = Precision(choose_dtype(dtype, device), quantization, group)
         return cls(folder, load_config(folder), precision)
 
-    @property
-    def size(self) -> ModelSize:
+    def size(self, device: torch.device) -> ModelSize:
         config, width = self.config, self.precision.dtype.itemsize
         per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-        weights = stored_bytes(config, self.precision)
+        weights = stored_bytes(config, self.precision, device)
         return ModelSize(weights, per_token * width, config.max_position_embeddings)
 
     def load(
@@ -145,6 +145,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     )
     num_slots = blocks.num_blocks * config.block_size + _READ_AHEAD
     runner = target.load(num_slots, device)
+    _report_fallback(config, runner)
     made: dict[ModelDraftConfig, ModelRunner] = {}
     workshop = Workshop(
         encode=lambda text: tuple(tokenizer.encode(text, special=False)),
@@ -171,6 +172,18 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+
+
+def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
+    """Integers without kernels for them are exact, but save nothing: not without a word."""
+    if config.quantization != "none" and not isinstance(runner.decoder, NativeDecoder):
+        reason = kernels().reason or f"none for {runner.decoder.device} or heads of this size"
+        logging.getLogger("outpace").warning(
+            "quantization = %s: computed on PyTorch as the numbers that the integers stand for, "
+            "which saves neither time nor memory; compiled kernels: %s",
+            config.quantization,
+            reason,
+        )
 
 
 def _use_threads(threads: int) -> None:
@@ -240,8 +253,8 @@ def _plan(
     rows = config.max_num_seqs * (1 + (_PLANNED_DRAFT if k == "auto" else k))
     logits_bytes = rows * target.config.vocab_size * torch.float32.itemsize
     return plan_memory(
-        target.size,
-        [draft.size for draft in drafts],
+        target.size(device),
+        [draft.size(device) for draft in drafts],
         logits_bytes,
         available,
         config.max_model_len,

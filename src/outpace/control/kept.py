@@ -19,6 +19,8 @@ FORMAT_VERSION = 1
 _MOST_FILES = 64
 # A kept table whose points are off by less is used as it is.
 _CLOSE = 0.15
+# One that is off by more than this factor in all points is not this machine's.
+_FARTHEST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ def _fitted(kept: CostTable, when: str, seen: Mapping[int, float]) -> MeasuredCo
     if max(ratios) / min(ratios) > 1 + _CLOSE:
         return None
     ratio = sum(ratios) / len(ratios)
+    if not 1 / _FARTHEST <= ratio <= _FARTHEST:
+        return None  # another machine by the same name, or one that is not itself now
     return MeasuredCost(kept.rescaled(ratio), f"kept from {when}, times {ratio:.2f} as of now")
 
 

@@ -113,8 +113,6 @@ def check_up(model: str, config: EngineConfig) -> Report:
         OutpaceError: a model cannot be loaded; see `assemble`.
     """
     memory = psutil.virtual_memory()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
     assembly = assemble(model, replace(config, num_speculative_tokens="auto"))
     engine = assembly.engine
     decoder = engine.runner.decoder

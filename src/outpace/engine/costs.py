@@ -53,7 +53,8 @@ def model_cost(
         machine=machine_here(),
         device=str(decoder.device),
         model=_fingerprint(folder),
-        precision=precision,
+        # A head for some tokens and the size of groups show in the bytes.
+        precision=f"{precision}, {decoder.weight_bytes} bytes a pass",
         threads=torch.get_num_threads(),
         kernels=decoder.kernels,
     )
@@ -123,7 +124,7 @@ def measure_costs(runner: ModelRunner, seconds: float, clock: Clock = perf_count
             if done >= _FEWEST_ROUNDS and clock() > deadline:
                 break
             times[point] = min(times[point], _pass_seconds(runner, *point, clock))
-    by_rows = {rows: times[rows, context] for rows, context in points if context != far}
+    by_rows = {rows: times[rows, context] for rows, context in points if context == near or far < 2 * near}
     if far < 2 * near:
         return CostTable(by_rows)
     few, many = ((rows, far, times[rows, far] - by_rows[rows]) for rows in _FAR_ROWS)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from outpace.errors import InvalidValueError
@@ -110,7 +111,30 @@ def _agrees(module: ModuleType) -> bool:
         KernelLinear(packed, module=module)(x, out)
         if not torch.allclose(out, x @ unpack(packed).T, rtol=0.05, atol=0.5):
             return False
-    return True
+    return all(_attends(module, dtype) for dtype in (torch.float32, torch.bfloat16))
+
+
+def _attends(module: ModuleType, dtype: torch.dtype) -> bool:
+    """Attention of two rows over some chunks of keys, against PyTorch's."""
+    generator = torch.Generator().manual_seed(0)
+    shape, length, window = HeadShape(6, 2, 32), 150, 140
+    qkv = torch.randn(2, shape.qkv_width, generator=generator)
+    cache = torch.randn(length, 2, 2, 32, generator=generator).to(dtype)
+    still = (torch.ones(2, 16), torch.zeros(2, 16))  # no rotation
+    targets = torch.tensor([length - 2, length - 1])
+    seen = torch.tensor([[0, length - 1], [0, length]], dtype=torch.int32)
+    slots = torch.arange(length, dtype=torch.int32)
+    out = torch.zeros(2, 6 * 32)
+    norms = (None, None, 0.0)
+    attend(
+        shape, qkv, still, norms, cache, targets, (seen, slots), window, 0.2, out, module=module
+    )
+    key, value = cache.float().permute(1, 2, 0, 3).repeat_interleave(3, 1).unbind(0)
+    positions = torch.arange(length)
+    mask = (positions < seen[:, 1:]) & (positions >= seen[:, 1:] - window)
+    query = qkv[:, : 6 * 32].view(2, 6, 32).transpose(0, 1)
+    expected = F.scaled_dot_product_attention(query, key, value, mask, scale=0.2)
+    return torch.allclose(out, expected.transpose(0, 1).reshape(2, -1), rtol=0.05, atol=0.05)
 
 
 class KernelLinear:
@@ -201,6 +225,8 @@ def attend(
     window: int,
     scale: float,
     out: Tensor,
+    *,
+    module: ModuleType | None = None,
 ) -> None:
     """Rotate queries and keys, write the cache, attend.
 
@@ -216,8 +242,9 @@ def attend(
         window: positions that a row sees; 0 means all.
         scale: the factor on query-key products.
         out: ``[N, H * D]`` float32.
+        module: the compiled kernels; those in use if None.
     """
-    module = kernels().module
+    module = module or kernels().module
     assert module is not None
     rows, slots = seen
     module.attend(

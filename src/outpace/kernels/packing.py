@@ -9,7 +9,7 @@ done once; ``csrc/linear.hpp`` is the other side.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
@@ -140,8 +140,17 @@ class Packed:
 
     def rows(self, ids: Tensor) -> Tensor:
         """``ids [n] -> [n, inputs]`` float32: some output channels (a tied embedding table)."""
-        panels = _panel_values(self, self.data[ids // PANEL])
-        return panels[torch.arange(len(ids)), ids % PANEL, : self.inputs]
+        panels, channels = ids // PANEL, ids % PANEL
+        if self.format.is_float:
+            numbers = _panel_numbers(self, self.data)[panels, :, channels]
+            return numbers.reshape(len(ids), self.padded_inputs)[:, : self.inputs].float()
+        some = _panel_integers(self, self.data[panels])
+        lines = torch.arange(len(ids)) * PANEL + channels
+        offsets = None if some.offsets is None else some.offsets[lines]
+        picked = replace(
+            some, stored=some.stored[lines], scales=some.scales[lines], offsets=offsets
+        )
+        return picked.values()[:, : self.inputs]
 
     def panels_of(self, ids: Collection[int]) -> tuple[Packed, Tensor]:
         """The panels in which some output channels are, and all channels in them, in order."""
@@ -226,10 +235,16 @@ def _panel_values(weight: Packed, data: Tensor) -> Tensor:
     """``[panels, PANEL, padded inputs]`` float32: what some of a weight's panels hold."""
     count, width = len(data), weight.padded_inputs
     if weight.format.is_float:
-        dtype, run = (torch.float32, 1) if weight.format is Format.FLOAT else (torch.bfloat16, 2)
-        numbers = data.contiguous().view(dtype).view(count, width // run, PANEL, run)
+        numbers = _panel_numbers(weight, data)
         return numbers.transpose(1, 2).reshape(count, PANEL, width).float()
     return _panel_integers(weight, data).values().view(count, PANEL, width)
+
+
+def _panel_numbers(weight: Packed, data: Tensor) -> Tensor:
+    """``[panels, runs, PANEL, inputs of a run]``: the numbers of a float format, as they lie."""
+    dtype, run = (torch.float32, 1) if weight.format is Format.FLOAT else (torch.bfloat16, 2)
+    numbers = data.contiguous().view(dtype)
+    return numbers.view(len(data), weight.padded_inputs // run, PANEL, run)
 
 
 def _panel_integers(weight: Packed, data: Tensor) -> Quantized:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -71,10 +72,15 @@ def _is_native(config: ModelConfig, device: torch.device) -> bool:
     return device.type == "cpu" and NativeDecoder.fits(config)
 
 
-def stored_bytes(config: ModelConfig, precision: Precision) -> int:
+def stored_bytes(config: ModelConfig, precision: Precision, device: torch.device) -> int:
     """About how much memory a model's weights take."""
     shapes = config.weight_shapes()
     total = 0
+    if not _is_native(config, device):  # integers are stored as the numbers they stand for
+        total = sum(math.prod(shape) for shape in shapes.values())
+        if config.tie_word_embeddings and device.type == "cpu":  # the head is packed: a copy
+            total += math.prod(shapes[config.embedding_name])
+        return total * precision.dtype.itemsize
     for name, shape in shapes.items():
         if len(shape) == 1:
             total += 4 * shape[0]
@@ -82,7 +88,4 @@ def stored_bytes(config: ModelConfig, precision: Precision) -> int:
             is_table = name in (config.embedding_name, config.head_name)
             format = precision.head if is_table else precision.linear
             total += packed_bytes(format, precision.group, *shape)
-    if config.tie_word_embeddings and not NativeDecoder.fits(config):
-        head = shapes[config.embedding_name]  # packed, and so a copy
-        total += packed_bytes(precision.head, precision.group, *head)
     return total

@@ -16,6 +16,7 @@ constexpr int kChunk = 128;      // positions whose softmax is formed together
 constexpr int kRowBlock = 16;    // rows that one thread does together
 constexpr int kWidest = 256;     // numbers in a head
 constexpr int kMostSplit = 32;   // rows up to which chunks may be shared among threads
+constexpr size_t kMostPartial = 32 << 20;  // bytes of results that wait to be folded
 
 struct Shape {
   int heads, kv_heads, width;  // width: numbers in a head, a multiple of 16
@@ -292,11 +293,9 @@ inline void attend(const Step& s) {
   Number* queries = reinterpret_cast<Number*>(memory.get(size));
   int most = 0;
   for (int row = 0; row < s.rows; row++) most = std::max(most, chunks(s.views[row]));
-  const bool shared = s.rows <= kMostSplit && most > 1;
-  Part* parts = nullptr;
-  if (shared)
-    parts = reinterpret_cast<Part*>(
-        partial.get(size_t(s.rows) * s.shape.heads * most * sizeof(Part)));
+  const size_t bytes = size_t(s.rows) * s.shape.heads * most * sizeof(Part);
+  const bool shared = s.rows <= kMostSplit && most > 1 && bytes <= kMostPartial;
+  Part* parts = shared ? reinterpret_cast<Part*>(partial.get(bytes)) : nullptr;
 #pragma omp parallel
   {
     const threads::Share share = threads::mine(s.rows);

@@ -85,9 +85,13 @@ inline void prepare_group(const Weight& w, const Rows& in, const float* x, float
     for (int i = 0; i < w.group; i += 16)
       store_bf16(reinterpret_cast<uint16_t*>(target) + begin + i, load(values + i));
   } else {
-    F32 most = zero();
-    for (int i = 0; i < w.group; i += 16) most = max(most, abs(load(values + i)));
-    const float unit = largest(most) / 127.0f, inverse_unit = unit > 0 ? 1.0f / unit : 0.0f;
+    F32 most = zero(), odd = zero();  // the second stays 0, but for a NaN or an infinity
+    for (int i = 0; i < w.group; i += 16) {
+      most = max(most, abs(load(values + i)));
+      odd = fma(load(values + i), zero(), odd);
+    }
+    const float unit = largest(most) / 127.0f + sum(odd);
+    const float inverse_unit = unit > 0 ? 1.0f / unit : 0.0f;
     int8_t* bytes = reinterpret_cast<int8_t*>(target) + begin;
     for (int i = 0; i < w.group; i += 16)
       store_i8(bytes + i, mul(load(values + i), fill(inverse_unit)));

@@ -73,7 +73,7 @@ inline __m256 power_of_two(__m256 n) {
 
 // exp(x) with a relative error of about 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2].
 inline F32 exp(F32 x) {
-  x = min(max(x, fill(-87.3f)), fill(88.0f));
+  x = min(fill(88.0f), max(fill(-87.3f), x));  // in this order a NaN stays
   const F32 scaled = mul(x, fill(1.44269504f));
   constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   const F32 n = {_mm256_round_ps(scaled.low, nearest), _mm256_round_ps(scaled.high, nearest)};

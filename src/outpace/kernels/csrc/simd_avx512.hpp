@@ -30,7 +30,7 @@ inline F32 to_float(I32 a) { return _mm512_cvtepi32_ps(a); }
 
 // exp(x) with a relative error of about 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2].
 inline F32 exp(F32 x) {
-  x = _mm512_min_ps(_mm512_max_ps(x, fill(-87.3f)), fill(88.0f));
+  x = _mm512_min_ps(fill(88.0f), _mm512_max_ps(fill(-87.3f), x));  // in this order a NaN stays
   const F32 n = _mm512_roundscale_ps(mul(x, fill(1.44269504f)), 8);
   F32 r = fma(n, fill(-0.693359375f), x);
   r = fma(n, fill(2.12194440e-4f), r);
