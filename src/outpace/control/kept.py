@@ -20,7 +20,7 @@ _MOST_FILES = 64
 # A kept table whose points are off by less is used as it is.
 _CLOSE = 0.15
 # One that is off by more than this factor in all points is not this machine's.
-_FARTHEST = 2.0
+_FARTHEST = 4.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,8 @@ def measure_costs(runner: ModelRunner, seconds: float, clock: Clock = perf_count
     left = deadline - clock()
     count = max(_FEWEST, int(left / (_FEWEST_ROUNDS * max(once, 1e-9))) - len(_FAR_ROWS))
     points = [(rows, near) for rows in _ROWS[:count] if near + rows <= limit] or [(1, 0)]
-    if far >= 2 * near:
+    has_far = far >= 2 * near
+    if has_far:
         points[_FEWEST:_FEWEST] = [(rows, far) for rows in _FAR_ROWS]
     times = dict.fromkeys(points, math.inf)
     for done in range(_MOST_ROUNDS):
@@ -124,7 +125,9 @@ def measure_costs(runner: ModelRunner, seconds: float, clock: Clock = perf_count
             if done >= _FEWEST_ROUNDS and clock() > deadline:
                 break
             times[point] = min(times[point], _pass_seconds(runner, *point, clock))
-    by_rows = {rows: times[rows, context] for rows, context in points if context == near or far < 2 * near}
+    by_rows = {
+        rows: times[rows, context] for rows, context in points if context == near or far < 2 * near
+    }
     if far < 2 * near:
         return CostTable(by_rows)
     few, many = ((rows, far, times[rows, far] - by_rows[rows]) for rows in _FAR_ROWS)

@@ -126,9 +126,7 @@ def _attends(module: ModuleType, dtype: torch.dtype) -> bool:
     slots = torch.arange(length, dtype=torch.int32)
     out = torch.zeros(2, 6 * 32)
     norms = (None, None, 0.0)
-    attend(
-        shape, qkv, still, norms, cache, targets, (seen, slots), window, 0.2, out, module=module
-    )
+    attend(shape, qkv, still, norms, cache, targets, (seen, slots), window, 0.2, out, module=module)
     key, value = cache.float().permute(1, 2, 0, 3).repeat_interleave(3, 1).unbind(0)
     positions = torch.arange(length)
     mask = (positions < seen[:, 1:]) & (positions >= seen[:, 1:] - window)
