@@ -125,10 +125,9 @@ def measure_costs(runner: ModelRunner, seconds: float, clock: Clock = perf_count
             if done >= _FEWEST_ROUNDS and clock() > deadline:
                 break
             times[point] = min(times[point], _pass_seconds(runner, *point, clock))
-    by_rows = {
-        rows: times[rows, context] for rows, context in points if context == near or far < 2 * near
-    }
-    if far < 2 * near:
+    at_near = [point for point in points if point[1] == near or not has_far]
+    by_rows = {rows: times[rows, context] for rows, context in at_near}
+    if not has_far:
         return CostTable(by_rows)
     few, many = ((rows, far, times[rows, far] - by_rows[rows]) for rows in _FAR_ROWS)
     return CostTable(by_rows, AttentionCost.fitted(near, few, many))
