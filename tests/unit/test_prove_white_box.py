@@ -150,7 +150,8 @@ def test_a_lying_drafter_is_caught(
     monkeypatch.setattr(table, "ModelDrafter", LyingDrafter)
     # A fixed k: an automatic one would see that a draft as large as its target does not pay.
     llm = load(folder, f"model:{draft_folder}", num_speculative_tokens=4)
-    checks = sampled(llm, "model", "probe chain", params=SHARP)
+    # What the lie does to the tokens is small where draft and target agree: more draws find it.
+    checks = sampled(llm, "model", "probe chain", params=SHARP, plan=replace(PLAN, draws=3072))
     assert checks["model"].status == Status.FAILED
     assert checks["probe chain"].status == Status.PASSED  # the fault is that drafter's alone
 
