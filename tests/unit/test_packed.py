@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import shutil
@@ -118,6 +119,8 @@ def test_logits_from_kept_weights(
     if not NativeDecoder.fits(config):
         pytest.skip("there are no compiled kernels here")
     monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+    for threshold in ("QUANTIZED_WORTH", "FLOATS_WORTH"):
+        monkeypatch.setattr(module, threshold, 1)
     fresh = NativeDecoder(config, checkpoint_weights(tiny_folder, config, precision), precision)
     expected = logits(fresh)
     for _ in ("made", "found"):
@@ -126,6 +129,33 @@ def test_logits_from_kept_weights(
         assert torch.equal(logits(decoder), expected)
         assert decoder.weight_bytes == fresh.weight_bytes
     assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("layers", "name", "worth"),
+    [
+        (2, "int4", False),
+        (300, "int4", True),
+        (300, "int8", True),
+        (300, "bfloat16", False),
+        (17_000, "bfloat16", True),
+        (17_000, "float32", True),
+    ],
+)
+def test_what_packs_quickly_is_not_kept(
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layers: int,
+    name: str,
+    worth: bool,
+) -> None:
+    config = load_config(tiny_folder)  # some 31 000 numbers a layer
+    large = dataclasses.replace(config, num_layers=layers, vocab_size=400_000)
+    assert module.is_worth_keeping(large, PRECISIONS[name]) is worth
+    monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+    load_decoder(tiny_folder, config, PRECISIONS[name], CPU)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_of_its_own_is_not_read_by_a_pass(untied: Path) -> None:

@@ -15,7 +15,7 @@ from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
 from outpace.model.decoder import Decoder
 from outpace.model.native_decoder import NativeDecoder
-from outpace.model.packed import checkpoint_weights, kept_weights
+from outpace.model.packed import checkpoint_weights, is_worth_keeping, kept_weights
 from outpace.model.precision import Precision
 from outpace.model.torch_decoder import TorchDecoder
 from outpace.model.weights import WeightSource
@@ -53,7 +53,7 @@ def load_decoder(
     device: torch.device,
     head_tokens: Collection[int] | None = None,
 ) -> Decoder:
-    """The decoder of a checkpoint folder; packed weights come from the cache, and are put there.
+    """The decoder of a checkpoint folder; what takes long to pack is kept in the cache.
 
     With ``head_tokens`` a decoder on the compiled kernels gives a logit to these tokens only.
 
@@ -64,8 +64,11 @@ def load_decoder(
         return TorchDecoder(
             config, checkpoint_weights(folder, config, precision), precision, device
         )
-    weights = kept_weights(folder, config, precision, cache_folder())
-    return NativeDecoder(config, weights, precision, head_tokens)
+    if is_worth_keeping(config, precision):
+        kept = kept_weights(folder, config, precision, cache_folder())
+        return NativeDecoder(config, kept, precision, head_tokens)
+    source = checkpoint_weights(folder, config, precision)
+    return NativeDecoder(config, source, precision, head_tokens)
 
 
 def _is_native(config: ModelConfig, device: torch.device) -> bool:

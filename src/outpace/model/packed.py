@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ from outpace.model.tensor_file import ALIGNMENT, Planned, write_tensors
 from outpace.model.weights import WeightSource, panels_shape
 
 # To be raised with every change of the panels' layout or of how weights are rounded.
-PACKING_VERSION = 1
+PACKING_VERSION = 2
 FILE = "packed.safetensors"
+# Numbers from which on packing takes over a second or so: rounding is slow, reordering is not.
+QUANTIZED_WORTH, FLOATS_WORTH = 1 << 25, 1 << 29
 _FUSED = {
     "q_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
     "gate_proj.weight": ("gate_proj.weight", "up_proj.weight"),
@@ -57,6 +60,12 @@ class KeptWeights:
         data = self._tensors[key]
         assert data.data_ptr() % ALIGNMENT == 0, "the kernels read whole lines of the cache"
         return Packed(Format[kept_as], kept_group, inputs, outputs, data)
+
+
+def is_worth_keeping(config: ModelConfig, precision: Precision) -> bool:
+    """Whether packing takes long enough for another copy of the weights on the disk."""
+    numbers = sum(math.prod(shape) for shape in config.weight_shapes().values())
+    return numbers >= (FLOATS_WORTH if precision.linear.is_float else QUANTIZED_WORTH)
 
 
 def kept_weights(

@@ -49,54 +49,63 @@ def _split(weight: Tensor, whole: int) -> list[Tensor]:
 
 def _searched(weight: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
     """Integers, scales and offsets of whole groups."""
-    groups = weight.reshape(len(weight), -1, group)
-    low, scales = _best(groups)
-    stored = _integers(groups, low, scales).to(torch.uint8).flatten(1)
+    search = _Search(weight.reshape(len(weight), -1, group))
+    low, scales = search.best()
+    stored = search.integers(low, scales).to(torch.uint8).flatten(1)
     return stored, scales[..., 0].half(), low[..., 0].half()
 
 
-def _best(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Offset and scale of each group, ``[outputs, groups, 1]`` in float32 with values of fp16."""
-    least = groups.amin(2, keepdim=True).clamp_(max=0)
-    most = groups.amax(2, keepdim=True).clamp_(min=0)
+class _Search:
+    """Looks for offsets and scales, ``[outputs, groups, 1]`` in float32 with values of fp16.
 
-    def shrunk(factor: float) -> tuple[Tensor, Tensor]:
-        low = _half(least * factor)
-        return low, _half((most * factor - low) / _MOST)
+    Args:
+        groups: ``[outputs, groups, inputs of a group]`` float32.
+    """
 
-    low, scales = shrunk(1.0)
-    error = _error(groups, low, scales)
-    for step in range(len(SHRINKS) + REFITS):
-        if step < len(SHRINKS):
-            other = shrunk(SHRINKS[step])
-        else:
-            other = _line(groups, _integers(groups, low, scales))
-        other_error = _error(groups, *other)
-        better = other_error < error * _BETTER
-        low = torch.where(better, other[0], low)
-        scales = torch.where(better, other[1], scales)
-        error = torch.where(better, other_error, error)
-    return low, scales
+    def __init__(self, groups: Tensor) -> None:
+        self._groups = groups
+        # For all that is as large as the groups: fresh memory costs more than the arithmetic.
+        self._scratch = torch.empty_like(groups)
+        self._least = groups.amin(2, keepdim=True).clamp_(max=0)
+        self._most = groups.amax(2, keepdim=True).clamp_(min=0)
 
+    def best(self) -> tuple[Tensor, Tensor]:
+        """Offset and scale of each group."""
+        low, scales = self._shrunk(1.0)
+        error = self._error(low, scales)
+        for factor in (*SHRINKS, *[None] * REFITS):
+            other = self._shrunk(factor) if factor else self._line(low, scales)
+            other_error = self._error(*other)
+            better = other_error < error * _BETTER
+            low = torch.where(better, other[0], low)
+            scales = torch.where(better, other[1], scales)
+            error = torch.where(better, other_error, error)
+        return low, scales
 
-def _integers(groups: Tensor, low: Tensor, scales: Tensor) -> Tensor:
-    steps = torch.where(scales == 0, 1.0, scales)
-    return torch.sub(groups, low).div_(steps).round_().clamp_(0, _MOST)
+    def integers(self, low: Tensor, scales: Tensor) -> Tensor:
+        """What the groups are rounded to; valid until the next call of anything here."""
+        steps = torch.where(scales == 0, 1.0, scales)
+        shifted = torch.sub(self._groups, low, out=self._scratch)
+        return shifted.div_(steps).round_().clamp_(0, _MOST)
 
+    def _shrunk(self, factor: float) -> tuple[Tensor, Tensor]:
+        """From a part of the range of the values."""
+        low = _half(self._least * factor)
+        return low, _half((self._most * factor - low) / _MOST)
 
-def _error(groups: Tensor, low: Tensor, scales: Tensor) -> Tensor:
-    values = _integers(groups, low, scales).mul_(scales).add_(low)
-    return values.sub_(groups).square_().sum(2, keepdim=True)
+    def _error(self, low: Tensor, scales: Tensor) -> Tensor:
+        values = self.integers(low, scales).mul_(scales).add_(low)
+        return values.sub_(self._groups).square_().sum(2, keepdim=True)
 
-
-def _line(groups: Tensor, integers: Tensor) -> tuple[Tensor, Tensor]:
-    """Offset and scale of the line through the values over their integers."""
-    middle, mean = integers.mean(2, keepdim=True), groups.mean(2, keepdim=True)
-    centred = integers - middle
-    spread = centred.square().sum(2, keepdim=True)
-    slope = centred.mul_(groups).sum(2, keepdim=True) / torch.where(spread == 0, 1.0, spread)
-    scales = _half(slope)
-    return _half(mean - scales * middle), scales
+    def _line(self, low: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+        """The line through the values over their integers."""
+        integers = self.integers(low, scales)
+        middle, mean = integers.mean(2, keepdim=True), self._groups.mean(2, keepdim=True)
+        centred = integers.sub_(middle)
+        spread = torch.linalg.vector_norm(centred, dim=2, keepdim=True).square_()
+        slope = centred.mul_(self._groups).sum(2, keepdim=True)
+        scales = _half(slope / torch.where(spread == 0, 1.0, spread))
+        return _half(mean - scales * middle), scales
 
 
 def _half(x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from outpace.model.blocks import GROUP, Blocks
 from outpace.model.rounding import rounded
 from outpace.model.workers import in_order
 
-_PIECE = 1 << 20  # numbers that are quantized and packed at a time
+_PIECE = 1 << 18  # numbers that are quantized and packed at a time: they stay in the cache
 
 
 class WeightSource:
