@@ -148,12 +148,12 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     _report_fallback(config, runner)
     made: dict[ModelDraftConfig, ModelRunner] = {}
     workshop = Workshop(
-        encode=lambda text: tuple(tokenizer.encode(text, special=False)),
+        target=runner,
+        tokenizer=tokenizer,
         draft_runner=lambda one: made.setdefault(
             one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
         ),
         block_size=config.block_size,
-        vocab_size=target.config.vocab_size,
     )
     drafters = _make_drafters(config, workshop)
     invariant = is_batch_invariant(runner, config.block_size)

@@ -45,7 +45,7 @@ def never_load(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--threads 0", "threads = 0: must be an integer from 1 to 1024"),
         ("--verification no", "verification = 'no': choose one of auto, coupled, rejection"),
         ("--max-model-len 1", "max_model_len = 1: must be an integer of at least 2"),
-        ("--drafter model:", "drafter = 'model:': name the draft model: model:PATH"),
+        ("--drafter model:", "drafter = 'model:': say which: model:PATH"),
         ("--logit-bias 5", "logit_bias = '5': write ID:VALUE, for example 42:-100"),
         ("--logit-bias 5:x", "logit_bias = '5:x': write ID:VALUE, for example 42:-100"),
         ("--logit-bias 5:nan", "logit_bias[5] = nan: must be a number in [-100, 100]"),

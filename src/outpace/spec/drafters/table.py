@@ -20,6 +20,7 @@ from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,25 @@ class Workshop:
     """What drafters are made with.
 
     Attributes:
-        encode: text to the target's token ids.
+        target: the target model, with its cache.
+        tokenizer: of the target.
         draft_runner: the loaded draft model of a configuration, its cache included.
         block_size: tokens in a cache block.
-        vocab_size: of the target.
     """
 
-    encode: Callable[[str], tuple[int, ...]]
+    target: ModelRunner
+    tokenizer: Tokenizer
     draft_runner: Callable[[ModelDraftConfig], ModelRunner]
     block_size: int
-    vocab_size: int
+
+    @property
+    def vocab_size(self) -> int:
+        """Of the target."""
+        return self.target.decoder.config.vocab_size
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Text to the target's token ids, without special tokens."""
+        return tuple(self.tokenizer.encode(text, special=False))
 
 
 def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:

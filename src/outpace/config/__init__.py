@@ -1,0 +1,42 @@
+"""How an engine and its drafters are set up."""
+
+from outpace.config.checks import check_integer, check_number, check_type
+from outpace.config.drafters import (
+    AUTO_DRAFTER,
+    DrafterConfig,
+    FirstOfConfig,
+    ModelDraftConfig,
+    NgramConfig,
+    NoDrafter,
+    PredictionConfig,
+)
+from outpace.config.engine import EngineConfig
+from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter
+from outpace.config.words import (
+    MAX_SPECULATIVE_TOKENS,
+    Dtype,
+    Quantization,
+    TreeAttention,
+    Verification,
+)
+
+__all__ = [
+    "AUTO_DRAFTER",
+    "DRAFTER_SPELLINGS",
+    "MAX_SPECULATIVE_TOKENS",
+    "DrafterConfig",
+    "Dtype",
+    "EngineConfig",
+    "FirstOfConfig",
+    "ModelDraftConfig",
+    "NgramConfig",
+    "NoDrafter",
+    "PredictionConfig",
+    "Quantization",
+    "TreeAttention",
+    "Verification",
+    "check_integer",
+    "check_number",
+    "check_type",
+    "parse_drafter",
+]
