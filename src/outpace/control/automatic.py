@@ -138,19 +138,18 @@ class AutomaticController:
 
     def _drop_the_worse(self, some: _Chances, others: Others) -> None:
         """A source whose drafts promise less than those of the next ones only stands in the way."""
-        best: float | None = None
+        best = 0.0
         for chance in reversed(some.values()):
             sure = replace(chance.contender, found=1.0)
-            if best is None:
-                best = rate(sure, 0, self.costs, others)
-            chance.instead = best
-            if chance.length:
-                promised = rate(sure, chance.length, self.costs, others)
-                if promised < best:
-                    chance.length = 0
-                else:
-                    found = chance.contender.found
-                    best = found * promised + (1 - found) * best
+            chance.instead = best or rate(sure, 0, self.costs, others)
+            if not chance.length:
+                continue
+            promised = rate(sure, chance.length, self.costs, others)
+            if promised < best:
+                chance.length = 0
+            else:
+                found = chance.contender.found
+                best = found * promised + (1 - found) * chance.instead
 
     def _contender(self, candidate: Candidate, most: int, name: str) -> Contender:
         source = self._state(candidate.seq_id).source(name)
