@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outpace.config import (
+        BestOfConfig,
         DrafterConfig,
+        EarlyExitConfig,
         EngineConfig,
         FirstOfConfig,
         ModelDraftConfig,
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "BestOfConfig",
     "CapacityError",
     "CheckpointError",
     "CompletionOutput",
     "DraftError",
     "DrafterConfig",
+    "EarlyExitConfig",
     "EngineConfig",
     "FinishReason",
     "FirstOfConfig",
@@ -71,7 +75,9 @@ __all__ = [
 
 _HOMES = {
     "outpace.config": (
+        "BestOfConfig",
         "DrafterConfig",
+        "EarlyExitConfig",
         "EngineConfig",
         "FirstOfConfig",
         "ModelDraftConfig",

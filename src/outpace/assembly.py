@@ -153,6 +153,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         draft_runner=lambda one: made.setdefault(
             one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
         ),
+        exit_layers=lambda one: one.layers(target.config.num_layers),
         block_size=config.block_size,
     )
     drafters = _make_drafters(config, workshop)

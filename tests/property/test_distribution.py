@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
+from outpace.config import NgramConfig
 from outpace.control.controller import FixedController
 from outpace.model.batch import Batch
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler
-from outpace.spec.drafter import Ask
+from outpace.spec.drafter import Ask, Drafter
+from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.model import ModelDrafter
+from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.tree import DraftTree
 
 from engines import VOCAB, make_engine, make_runner, run
@@ -52,12 +58,13 @@ def expected_counts(runner: ModelRunner) -> dict[tuple[int, ...], float]:
     return expected
 
 
-def p_value(drafter: ModelDrafter) -> float:
+def p_value(make: Callable[[ModelRunner], Drafter]) -> float:
     target = make_runner(num_slots=20_000)
+    drafter = make(target)
     expected = expected_counts(target)
     engine = make_engine(
         target,
-        {"model": drafter},
+        {drafter.name: drafter},
         FixedController(3),
         cache_tokens=16_384,
         max_num_seqs=128,
@@ -85,12 +92,24 @@ def fields(params: SamplingParams) -> dict[str, object]:
     return {name: getattr(params, name) for name in names}
 
 
-def draft() -> ModelDrafter:
+def draft(target: ModelRunner) -> ModelDrafter:
     return ModelDrafter(make_runner(num_slots=20_000, noise=0.02), 16, VOCAB)
 
 
-def test_a_draft_model_under_rejection() -> None:
-    assert p_value(draft()) > FALSE_ALARM
+def exits(target: ModelRunner) -> EarlyExitDrafter:
+    return EarlyExitDrafter(ModelRunner(target.decoder, target.pool, (0, 1)), 16)
+
+
+def best(target: ModelRunner) -> BestOfDrafter:
+    ngram = NgramDrafter(NgramConfig(min_ngram=1))
+    return BestOfDrafter([ngram, exits(target), draft(target)])
+
+
+@pytest.mark.parametrize("make", [draft, exits, best])
+def test_a_drafter_with_probabilities_under_rejection(
+    make: Callable[[ModelRunner], Drafter],
+) -> None:
+    assert p_value(make) > FALSE_ALARM
 
 
 class LyingDrafter(ModelDrafter):
@@ -105,8 +124,8 @@ class LyingDrafter(ModelDrafter):
 
 
 def test_a_lying_drafter_is_caught() -> None:
-    liar = LyingDrafter(make_runner(num_slots=20_000, noise=0.02), 16, VOCAB)
-    assert p_value(liar) < FALSE_ALARM
+    runner = make_runner(num_slots=20_000, noise=0.02)
+    assert p_value(lambda target: LyingDrafter(runner, 16, VOCAB)) < FALSE_ALARM
 
 
 def test_power() -> None:

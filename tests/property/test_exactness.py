@@ -17,6 +17,8 @@ from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
+from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
@@ -71,6 +73,11 @@ def as_requests(batch: list[tuple[tuple[int, ...], SamplingParams]]) -> list[Req
     return [
         Request(f"r{i}", (i % VOCAB, *prompt), params) for i, (prompt, params) in enumerate(batch)
     ]
+
+
+def early_exit(backend: str, layers: tuple[int, ...]) -> EarlyExitDrafter:
+    target = runner(backend)
+    return EarlyExitDrafter(ModelRunner(target.decoder, target.pool, layers), 16)
 
 
 def plain_answers(backend: str, requests: list[Request]) -> list[list[list[int]]]:
@@ -143,10 +150,13 @@ def test_the_preemption_test_really_preempts() -> None:
 
 
 @EACH_BACKEND
-@settings(max_examples=16)
-@given(batch=batches, data=st.data())
+@settings(max_examples=24)
+@given(batch=batches, cache_tokens=st.sampled_from([96, 2048]), data=st.data())
 def test_every_drafter_in_one_batch(
-    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], data: st.DataObject
+    backend: str,
+    batch: list[tuple[tuple[int, ...], SamplingParams]],
+    cache_tokens: int,  # the fewer hold one sequence, so that others are preempted
+    data: st.DataObject,
 ) -> None:
     requests = as_requests(batch)
     expected = plain_answers(backend, requests)
@@ -158,9 +168,14 @@ def test_every_drafter_in_one_batch(
         "model": draft,
         "other": other,
         "prediction": PredictionDrafter(PredictionConfig()),
+        "early_exit": early_exit(backend, (0, 1)),
+        "skipping": early_exit(backend, (0, 2)),
         "first_of": FirstOfDrafter([ngram, draft]),
+        "best_of": BestOfDrafter([ngram, other, early_exit(backend, (0, 1))]),
     }
-    engine = make_engine(runner(backend), drafters, AutomaticController(CostTable({1: 1.0})))
+    engine = make_engine(
+        runner(backend), drafters, AutomaticController(CostTable({1: 1.0})), cache_tokens
+    )
     choose = st.sampled_from([*drafters, "none"])
     mixed = [
         replace(request, drafter=data.draw(choose), prediction=tuple(answer[0][1:]))

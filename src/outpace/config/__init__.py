@@ -3,7 +3,9 @@
 from outpace.config.checks import check_integer, check_number, check_type
 from outpace.config.drafters import (
     AUTO_DRAFTER,
+    BestOfConfig,
     DrafterConfig,
+    EarlyExitConfig,
     FirstOfConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -24,8 +26,10 @@ __all__ = [
     "AUTO_DRAFTER",
     "DRAFTER_SPELLINGS",
     "MAX_SPECULATIVE_TOKENS",
+    "BestOfConfig",
     "DrafterConfig",
     "Dtype",
+    "EarlyExitConfig",
     "EngineConfig",
     "FirstOfConfig",
     "ModelDraftConfig",

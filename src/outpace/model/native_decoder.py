@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import torch
@@ -93,19 +93,20 @@ class NativeDecoder:
         return bool(kernels().name) and attention_fits(shape)
 
     def forward(
-        self, batch: Batch, pool: KVPool, taps: tuple[int, ...] = (), num_layers: int | None = None
+        self,
+        batch: Batch,
+        pool: KVPool,
+        taps: tuple[int, ...] = (),
+        layers: Sequence[int] | None = None,
     ) -> Hidden:
         """See ``Decoder.forward``."""
         seen = rows_seen(batch, self._rope)
         stream = self._embedding.rows(torch.from_numpy(joined(batch.token_ids)))
-        caches = pool.layers[:num_layers]
         tapped: dict[int, Tensor] = {}
-        done = 0
-        for tap in sorted({tap for tap in taps if tap < len(caches)}):
-            self._stack(stream, seen, caches[done : tap + 1], done)
-            done = tap + 1
-            tapped[tap] = stream.clone()
-        self._stack(stream, seen, caches[done:], done)
+        for start, stop in _runs(range(self.config.num_layers) if layers is None else layers, taps):
+            self._stack(stream, seen, pool.layers[start:stop], start)
+            if stop - 1 in taps:
+                tapped[stop - 1] = stream.clone()
         return Hidden(self._norm(stream), joined_taps(tapped, taps))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -116,6 +117,17 @@ class NativeDecoder:
         if tokens is None:
             return logits
         return torch.full((rows, vocab), -torch.inf).index_copy_(1, tokens, logits)
+
+
+def _runs(layers: Sequence[int], taps: Collection[int]) -> list[tuple[int, int]]:
+    """First and one past the last of each stretch of consecutive layers, cut behind taps."""
+    runs: list[tuple[int, int]] = []
+    for layer in layers:
+        if runs and runs[-1][1] == layer and layer - 1 not in taps:
+            runs[-1] = runs[-1][0], layer + 1
+        else:
+            runs.append((layer, layer + 1))
+    return runs
 
 
 class _Maker:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outpace.config import (
+    BestOfConfig,
     DrafterConfig,
+    EarlyExitConfig,
     FirstOfConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -15,6 +17,8 @@ from outpace.config import (
 )
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
+from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
@@ -31,12 +35,14 @@ class Workshop:
         target: the target model, with its cache.
         tokenizer: of the target.
         draft_runner: the loaded draft model of a configuration, its cache included.
+        exit_layers: the target's layers that draft by early exit.
         block_size: tokens in a cache block.
     """
 
     target: ModelRunner
     tokenizer: Tokenizer
     draft_runner: Callable[[ModelDraftConfig], ModelRunner]
+    exit_layers: Callable[[EarlyExitConfig], tuple[int, ...]]
     block_size: int
 
     @property
@@ -61,6 +67,13 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
         case ModelDraftConfig():
             runner = workshop.draft_runner(config)
             return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
+        case EarlyExitConfig():
+            target = workshop.target
+            part = ModelRunner(target.decoder, target.pool, workshop.exit_layers(config))
+            return EarlyExitDrafter(part, workshop.block_size)
+        case BestOfConfig():
+            drafters = [make_drafter(one, workshop) for one in config.drafters]
+            return BestOfDrafter(drafters, config.combine)
         case FirstOfConfig():
             return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
 
@@ -70,7 +83,7 @@ def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
     match config:
         case ModelDraftConfig():
             return [config]
-        case FirstOfConfig():
+        case FirstOfConfig() | BestOfConfig():
             return [model for one in config.drafters for model in draft_models(one)]
         case _:
             return []
