@@ -16,6 +16,7 @@ from outpace.cache.pools import KVPool
 from outpace.config import (
     AUTO_DRAFTER,
     Dtype,
+    EarlyExitConfig,
     EngineConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -29,6 +30,7 @@ from outpace.engine.admission import Admission
 from outpace.engine.costs import model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
+from outpace.engine.kept_exits import Calibration
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
 from outpace.kernels.native import kernels
@@ -45,6 +47,7 @@ from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.table import Workshop, draft_models, make_drafter
 from outpace.text.output import SequenceText
+from outpace.text.sample import SAMPLE
 from outpace.text.tokenizer import Tokenizer
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -153,7 +156,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         draft_runner=lambda one: made.setdefault(
             one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
         ),
-        exit_layers=lambda one: one.layers(target.config.num_layers),
+        exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),
         block_size=config.block_size,
     )
     drafters = _make_drafters(config, workshop)
@@ -173,6 +176,19 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+
+
+def calibration(runner: ModelRunner, folder: Path) -> Calibration:
+    """What is known, or can be found out, of a target's early exits."""
+    return Calibration(runner, folder, cache_folder())
+
+
+def _exit_layers(
+    config: EarlyExitConfig, runner: ModelRunner, folder: Path, tokenizer: Tokenizer
+) -> tuple[int, ...]:
+    if config.exit_layer != "auto":
+        return config.layers(runner.decoder.config.num_layers)
+    return calibration(runner, folder).layers(lambda: tokenizer.encode(SAMPLE))
 
 
 def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:

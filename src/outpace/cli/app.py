@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from outpace.cli.bench import app as bench_app
+from outpace.cli.calibrate import app as calibrate_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.doctor import doctor
@@ -48,4 +49,5 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
+app.add_typer(calibrate_app, name="calibrate")
 app.command()(prove)

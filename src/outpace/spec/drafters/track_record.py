@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ class TrackRecord:
         prior: by kind of proposal, how often a guess is right before anything was seen.
     """
 
-    prior: Mapping[Hashable, float]
+    prior: Mapping[Any, float]
     _kinds: dict[Hashable, _Kind] = field(default_factory=dict)
     _last: dict[int, _Proposal] = field(default_factory=dict)
 
