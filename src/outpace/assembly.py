@@ -140,8 +140,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         )
         for one in draft_models(config.drafter)
     }
-    for one, source in drafts.items():
-        _check_vocabulary(one, tokenizer, source)
+    others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
     plan = _plan(target, list(drafts.values()), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
@@ -154,8 +153,12 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         target=runner,
         tokenizer=tokenizer,
         draft_runner=lambda one: made.setdefault(
-            one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
+            one,
+            drafts[one].load(
+                num_slots, device, _proposed(config, target, drafts[one], others[one])
+            ),
         ),
+        other_tokenizer=others.__getitem__,
         exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),
         block_size=config.block_size,
     )
@@ -219,12 +222,20 @@ def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantizat
     return "int4" if device.type == "cpu" and kernels().name else "none"
 
 
-def _proposed(config: EngineConfig, target: _Source, draft: _Source) -> Collection[int] | None:
+def _proposed(
+    config: EngineConfig, target: _Source, draft: _Source, other: Tokenizer | None
+) -> Collection[int] | None:
     """The tokens that a draft model may propose: the frequent ones, and ends of text."""
     if config.draft_vocabulary is None:
         return None
-    size = min(target.config.vocab_size, draft.config.vocab_size)
-    ends = [token for token in target.config.eos_token_ids if token < size]
+    size = draft.config.vocab_size
+    ends = draft.config.eos_token_ids
+    if other is None:
+        size = min(target.config.vocab_size, size)
+        ends = target.config.eos_token_ids
+    else:
+        ends = (*ends, *other.eos_token_ids)
+    ends = tuple(token for token in ends if token < size)
     return {*range(min(config.draft_vocabulary, size)), *ends}
 
 
@@ -251,13 +262,23 @@ def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     return torch.float32 if emulated else torch.bfloat16
 
 
-def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source) -> None:
-    difference = tokenizer.same_vocabulary(Tokenizer.load(source.folder))
-    if difference is not None:
+def _other_tokenizer(
+    draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source
+) -> Tokenizer | None:
+    """The draft's tokenizer, if its tokens are not the target's.
+
+    Raises:
+        DraftError: it cannot be the tokenizer of the draft model.
+    """
+    other = Tokenizer.load(source.folder)
+    if tokenizer.same_vocabulary(other) is None:
+        return None
+    if (size := len(other.vocabulary())) > source.config.vocab_size:
         raise DraftError(
-            f"drafter = 'model:{draft.model}': its tokenizer differs from the target's "
-            f"({difference}); choose a draft of the same model family"
+            f"drafter = 'model:{draft.model}': its tokenizer has {size} tokens, but its model "
+            f"only {source.config.vocab_size}; they do not belong together: download it again"
         )
+    return other
 
 
 def _plan(

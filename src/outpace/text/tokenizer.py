@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from outpace.errors import CheckpointError, InvalidValueError
 from outpace.text.chat import Guard, checked_messages, load_template, render
-from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory
+from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory, token_bytes
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -98,6 +98,20 @@ class Tokenizer:
         backend = self._backend if parse_special else self._plain
         ids: list[int] = backend.encode(text, add_special_tokens=special).ids
         return ids
+
+    def encode_aligned(self, text: str, *, special: bool = False) -> list[tuple[int, int]]:
+        """Return the token ids of a text, each with the character of the text it begins at.
+
+        Control tokens that the text spells are read as such. ``special`` is as in `encode`.
+        """
+        _check_text("text", text)
+        whole = self._backend.encode(text, add_special_tokens=special)
+        starts = (start for start, _ in whole.offsets)
+        return list(zip(whole.ids, starts, strict=True))
+
+    def token_bytes(self) -> dict[int, bytes]:
+        """Return the bytes that each token stands for inside a text, by id."""
+        return token_bytes(self._backend, self._vocab)
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True

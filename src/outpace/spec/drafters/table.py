@@ -20,10 +20,12 @@ from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.best_of import BestOfDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.universal import UniversalDrafter
 from outpace.text.tokenizer import Tokenizer
 
 
@@ -35,6 +37,7 @@ class Workshop:
         target: the target model, with its cache.
         tokenizer: of the target.
         draft_runner: the loaded draft model of a configuration, its cache included.
+        other_tokenizer: of a draft model, if it is another one than the target's.
         exit_layers: the target's layers that draft by early exit.
         block_size: tokens in a cache block.
     """
@@ -42,6 +45,7 @@ class Workshop:
     target: ModelRunner
     tokenizer: Tokenizer
     draft_runner: Callable[[ModelDraftConfig], ModelRunner]
+    other_tokenizer: Callable[[ModelDraftConfig], Tokenizer | None]
     exit_layers: Callable[[EarlyExitConfig], tuple[int, ...]]
     block_size: int
 
@@ -65,8 +69,7 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
-            runner = workshop.draft_runner(config)
-            return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
+            return _model_drafter(config, workshop)
         case EarlyExitConfig():
             target = workshop.target
             part = ModelRunner(target.decoder, target.pool, workshop.exit_layers(config))
@@ -76,6 +79,16 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             return BestOfDrafter(drafters, config.combine)
         case FirstOfConfig():
             return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
+
+
+def _model_drafter(config: ModelDraftConfig, workshop: Workshop) -> Drafter:
+    runner = workshop.draft_runner(config)
+    other = workshop.other_tokenizer(config)
+    if other is None:
+        return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
+    sizes = workshop.vocab_size, runner.decoder.config.vocab_size
+    words = Vocabularies(workshop.tokenizer, other, *sizes)
+    return UniversalDrafter(runner, workshop.block_size, words)
 
 
 def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
