@@ -20,10 +20,14 @@ from outpace.sampling.sampler import TokenSampler
 from outpace.spec.drafter import Ask, Drafter
 from outpace.spec.drafters.best_of import BestOfDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
+from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
+from outpace.spec.drafters.universal import UniversalDrafter
 from outpace.spec.tree import DraftTree
+from outpace.text.tokenizer import Tokenizer
 
+import tiny
 from engines import VOCAB, make_engine, make_runner, run
 
 PROMPT = (5, 17, 40)
@@ -100,12 +104,18 @@ def exits(target: ModelRunner) -> EarlyExitDrafter:
     return EarlyExitDrafter(ModelRunner(target.decoder, target.pool, (0, 1)), 16)
 
 
+def universal(target: ModelRunner) -> UniversalDrafter:
+    mine, other = (Tokenizer(tiny.letters(*one)) for one in ((), (1, (("h", "e"),))))
+    runner = make_runner(num_slots=20_000, noise=0.02)
+    return UniversalDrafter(runner, 16, Vocabularies(mine, other, VOCAB, VOCAB))
+
+
 def best(target: ModelRunner) -> BestOfDrafter:
     ngram = NgramDrafter(NgramConfig(min_ngram=1))
     return BestOfDrafter([ngram, exits(target), draft(target)])
 
 
-@pytest.mark.parametrize("make", [draft, exits, best])
+@pytest.mark.parametrize("make", [draft, exits, universal, best])
 def test_a_drafter_with_probabilities_under_rejection(
     make: Callable[[ModelRunner], Drafter],
 ) -> None:

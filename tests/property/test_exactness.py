@@ -20,10 +20,14 @@ from outpace.request import Request, SamplingParams
 from outpace.spec.drafters.best_of import BestOfDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.universal import UniversalDrafter
+from outpace.text.tokenizer import Tokenizer
 
+import tiny
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 
 # What computes, and in what precision: the compiled kernels where there are any, or PyTorch.
@@ -78,6 +82,13 @@ def as_requests(batch: list[tuple[tuple[int, ...], SamplingParams]]) -> list[Req
 def early_exit(backend: str, layers: tuple[int, ...]) -> EarlyExitDrafter:
     target = runner(backend)
     return EarlyExitDrafter(ModelRunner(target.decoder, target.pool, layers), 16)
+
+
+def universal(backend: str) -> UniversalDrafter:
+    merges = (("h", "e"), ("a", "b"))
+    mine, other = (Tokenizer(tiny.letters(*one)) for one in ((), (1, merges)))
+    draft = make_runner(seed=1, **BACKENDS[backend])
+    return UniversalDrafter(draft, 16, Vocabularies(mine, other, VOCAB, VOCAB))
 
 
 def plain_answers(backend: str, requests: list[Request]) -> list[list[list[int]]]:
@@ -170,6 +181,7 @@ def test_every_drafter_in_one_batch(
         "prediction": PredictionDrafter(PredictionConfig()),
         "early_exit": early_exit(backend, (0, 1)),
         "skipping": early_exit(backend, (0, 2)),
+        "universal": universal(backend),
         "first_of": FirstOfDrafter([ngram, draft]),
         "best_of": BestOfDrafter([ngram, other, early_exit(backend, (0, 1))]),
     }

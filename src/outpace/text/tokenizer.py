@@ -99,15 +99,17 @@ class Tokenizer:
         ids: list[int] = backend.encode(text, add_special_tokens=special).ids
         return ids
 
-    def encode_aligned(self, text: str, *, special: bool = False) -> list[tuple[int, int]]:
-        """Return the token ids of a text, each with the character of the text it begins at.
+    def encode_aligned(self, text: str, *, special: bool = False) -> list[tuple[int, int, int]]:
+        """Return the token ids of a text, each with the characters that it begins and ends at.
 
         Control tokens that the text spells are read as such. ``special`` is as in `encode`.
         """
         _check_text("text", text)
         whole = self._backend.encode(text, add_special_tokens=special)
-        starts = (start for start, _ in whole.offsets)
-        return list(zip(whole.ids, starts, strict=True))
+        return [
+            (token, start, end)
+            for token, (start, end) in zip(whole.ids, whole.offsets, strict=True)
+        ]
 
     def token_bytes(self) -> dict[int, bytes]:
         """Return the bytes that each token stands for inside a text, by id."""

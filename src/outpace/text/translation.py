@@ -40,10 +40,10 @@ class RunningEncoding:
             return
         tokenizer = self._tokenizer
         pairs = tokenizer.encode_aligned(self.text, special=True)
-        if len(pairs) > 1 and pairs[0] == pairs[1] and pairs[0][0] in tokenizer.all_special_ids:
+        if len(pairs) > 1 and pairs[0][0] == pairs[1][0] in tokenizer.all_special_ids:
             del pairs[0]  # the text brought the begin token that is added in front
-        self.ids = [token for token, _ in pairs]
-        self._starts = [start for _, start in pairs]
+        self.ids = [token for token, *_ in pairs]
+        self._starts = [start for _, start, _ in pairs]
 
     def _extend_from(self, begin: int) -> bool:
         """Encode from a character on, and join where both agree; False if they nowhere do."""
@@ -51,8 +51,8 @@ class RunningEncoding:
             (self._starts[i], self.ids[i]): i
             for i in range(len(self.ids) - _OVERLAP, len(self.ids))
         }
-        fresh = self._tokenizer.encode_aligned(self.text[begin:])
-        fresh = [(token, begin + start) for token, start in fresh]
+        spans = self._tokenizer.encode_aligned(self.text[begin:])
+        fresh = [(token, begin + start) for token, start, _ in spans]
         for place in range(_EDGE, len(fresh)):
             token, start = fresh[place]
             before = fresh[place - 1]
@@ -71,12 +71,12 @@ def continuation(tokenizer: Tokenizer, before: str, text: str) -> list[int]:
     ``before`` keeps the tokens that it has: where the whole would be encoded across the border,
     ``text`` is encoded for itself, though not as the beginning of a text.
     """
-    for front in (before, *_FRONTS):
+    for front in (before, *_FRONTS) if before else _FRONTS:
         pairs = tokenizer.encode_aligned(front + text)
         border = len(front)
-        place = next((i for i, (_, start) in enumerate(pairs) if start >= border), None)
-        if place is not None and pairs[place][1] == border:
-            return [token for token, _ in pairs[place:]]
+        place = next((i for i, (_, start, _) in enumerate(pairs) if start >= border), None)
+        if place is not None and all(end <= border for _, _, end in pairs[:place]):
+            return [token for token, *_ in pairs[place:]]
     return []
 
 
