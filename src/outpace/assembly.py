@@ -141,6 +141,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         for one in draft_models(config.drafter)
     }
     others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
+    heads = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
     plan = _plan(target, list(drafts.values()), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
@@ -153,10 +154,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         target=runner,
         tokenizer=tokenizer,
         draft_runner=lambda one: made.setdefault(
-            one,
-            drafts[one].load(
-                num_slots, device, _proposed(config, target, drafts[one], others[one])
-            ),
+            one, drafts[one].load(num_slots, device, heads[one])
         ),
         other_tokenizer=others.__getitem__,
         exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),

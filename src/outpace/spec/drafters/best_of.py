@@ -62,6 +62,9 @@ class BestOfDrafter(Several):
     keep or drop it by what was drawn would make the q that it hands over a lie. There the choice
     is made before, by what the drafters usually promise.
 
+    To the controller it is one source: which of its drafters were asked is not told by the draft
+    that was chosen, and so neither is who took the time.
+
     Args:
         drafters: the cheap ones first.
         combine: whether drafts become one tree where none of them brings distributions.
@@ -69,6 +72,7 @@ class BestOfDrafter(Several):
 
     def __init__(self, drafters: Sequence[Drafter], combine: bool = True) -> None:
         super().__init__(drafters, "|")
+        self.sources: tuple[str, ...] = (self.name,)
         self._combine = combine
         self._usual = [_Usual() for _ in drafters]
 
@@ -88,7 +92,10 @@ class BestOfDrafter(Several):
             for i, tree in zip(chosen, drafter.propose(wanted), strict=True):
                 usual.add(promise(tree))
                 found[i].append(tree)
-        return [self._best(trees, ask.budget) for trees, ask in zip(found, asks, strict=True)]
+        return [
+            replace(self._best(trees, ask.budget), source=self.name)
+            for trees, ask in zip(found, asks, strict=True)
+        ]
 
     def _best(self, trees: Sequence[DraftTree], budget: int) -> DraftTree:
         making = [tree for tree in trees if len(tree)]
@@ -112,12 +119,8 @@ def merge(trees: Sequence[DraftTree], budget: int) -> DraftTree:
     Args:
         trees: without distributions, in order of preference among equals.
         budget: the most nodes.
-
-    Returns:
-        A tree whose source names those of the trees that it has nodes of.
     """
     sure: dict[tuple[int, ...], float] = {}  # by the tokens from the root to the node
-    makers: dict[tuple[int, ...], set[str]] = {}
     for tree in trees:
         texts: list[tuple[int, ...]] = []
         for node, parent in enumerate(tree.parents):
@@ -126,17 +129,14 @@ def merge(trees: Sequence[DraftTree], budget: int) -> DraftTree:
             texts.append(text)
             mine = tree.confidence[node] if tree.confidence else _UNKNOWN
             sure[text] = max(sure.get(text, 0.0), mine)
-            makers.setdefault(text, set()).add(tree.source)
     likely: dict[tuple[int, ...], float] = {}
     for text in sorted(sure, key=len):
         likely[text] = sure[text] * likely.get(text[:-1], 1.0)
     # The sort is stable and a parent is at least as likely as its child and shorter.
     kept = sorted(likely, key=lambda text: (-likely[text], len(text)))[:budget]
     place = {text: node for node, text in enumerate(kept)}
-    used = set().union(*(makers[text] for text in kept))
     return DraftTree(
         tuple(text[-1] for text in kept),
         tuple(place.get(text[:-1], ROOT) for text in kept),
-        source="|".join(dict.fromkeys(t.source for t in trees if t.source in used)),
         confidence=tuple(sure[text] for text in kept),
     )

@@ -30,6 +30,7 @@ class EarlyExitDrafter:
     """
 
     name = "early_exit"
+    sources: tuple[str, ...] = ("early_exit",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, runner: ModelRunner, block_size: int) -> None:

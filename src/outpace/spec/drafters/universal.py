@@ -76,6 +76,7 @@ class UniversalDrafter:
     """
 
     name = "model"
+    sources: tuple[str, ...] = ("model",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, runner: ModelRunner, block_size: int, words: Vocabularies) -> None:
