@@ -29,6 +29,8 @@ _LENGTHS = range(1, 9)
 _FIRST_SLOT = 16
 _MOST_TOKENS, _FEWEST_TOKENS = 256, 16
 _PASSES = 4
+# However slow the target is, so many parts of it are tried out on the whole text.
+_FEWEST_TRIED = 8
 _COST_SECONDS = 1.0
 
 Layers = tuple[int, ...]
@@ -90,7 +92,8 @@ def measure_exits(
     found = [*_exits(config.num_layers), *_search(trial, seconds, on_progress)]
     table = measure_costs(runner, _COST_SECONDS, clock)
     figures = []
-    for layers in sorted(set(found), key=lambda layers: (len(layers), layers)):
+    ordered = sorted(set(found), key=lambda layers: (len(layers), layers))
+    for layers in _spread(ordered, max(int(seconds / trial.pass_seconds), _FEWEST_TRIED)):
         agreement = trial.agreement(layers, len(text))
         figures.append(_figure(layers, agreement, trial.seconds(layers), table))
     on_progress(1.0)
@@ -103,6 +106,12 @@ def _exits(num_layers: int) -> list[Layers]:
     return [tuple(range(stop)) for stop in sorted(stops) if 0 < stop < num_layers]
 
 
+def _spread(found: Sequence[Layers], count: int) -> list[Layers]:
+    """At most so many of them, evenly from first to last."""
+    places = np.linspace(0, len(found) - 1, min(count, len(found))).round().astype(int)
+    return [found[place] for place in places]
+
+
 class _Trial:
     """A text that the target has read, on which parts of the target are tried out."""
 
@@ -113,7 +122,9 @@ class _Trial:
         batch = Batch()
         batch.append_run(text, 0, _FIRST_SLOT + np.arange(len(text)))
         batch.logits_rows.extend(range(len(text)))
+        began = clock()
         logits, hidden = runner.run(batch, tuple(range(runner.decoder.config.num_layers)))
+        self.pass_seconds = max(clock() - began, 1e-9)
         assert hidden.taps is not None
         self._said = logits.argmax(1)
         self.influence = _influence(hidden.taps, runner.decoder.config.num_layers)
