@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.config import NgramConfig, PredictionConfig
+from outpace.config import NgramConfig, PredictionConfig, SuffixConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
@@ -21,6 +21,7 @@ from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.suffix import SuffixDrafter
 
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 
@@ -159,6 +160,7 @@ def test_every_drafter_in_one_batch(
         "other": other,
         "prediction": PredictionDrafter(PredictionConfig()),
         "first_of": FirstOfDrafter([ngram, draft]),
+        "suffix": SuffixDrafter(SuffixConfig(min_match=1, min_probability=0.0)),
     }
     engine = make_engine(runner(backend), drafters, AutomaticController(CostTable({1: 1.0})))
     choose = st.sampled_from([*drafters, "none"])
@@ -167,6 +169,38 @@ def test_every_drafter_in_one_batch(
         for request, answer in zip(requests, expected, strict=True)
     ]
     assert tokens_of(run(engine, mixed)) == expected
+
+
+@EACH_BACKEND
+@settings(max_examples=10)
+@given(batch=batches, k=st.integers(1, 12))
+def test_drafts_from_earlier_outputs_change_nothing(
+    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], k: int
+) -> None:
+    requests = as_requests(batch)
+    expected = plain_answers(backend, requests)
+    drafter = SuffixDrafter(SuffixConfig(max_tokens=200, min_match=1, min_probability=0.0))
+    engine = make_engine(
+        runner(backend), {"suffix": drafter}, FixedController(k), cache_tokens=96, block_size=8
+    )
+    for tenant in ("one", "one", "two"):
+        again = [replace(request, tenant=tenant) for request in requests]
+        assert tokens_of(run(engine, again)) == expected
+
+
+def test_a_second_pass_is_drafted_from_the_first() -> None:
+    """Otherwise the test above could pass with nothing remembered; and tenants are kept apart."""
+    engine = make_engine(
+        runner("fp32"), {"suffix": SuffixDrafter(SuffixConfig())}, FixedController(6)
+    )
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=40, ignore_eos=True)
+    request = Request("r", (5, 6, 7), params, tenant="one")
+    accepted = {}
+    for name, tenant in (("first", "one"), ("other", "two"), ("second", "one")):
+        [[sequence]] = run(engine, [replace(request, tenant=tenant)])
+        accepted[name] = sequence.counts.accepted
+    assert accepted["first"] == accepted["other"] <= 3
+    assert accepted["second"] >= 30
 
 
 def test_a_draft_equal_to_the_target_is_always_right() -> None:

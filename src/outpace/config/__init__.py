@@ -9,6 +9,7 @@ from outpace.config.drafters import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.config.engine import EngineConfig
 from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter
@@ -33,6 +34,7 @@ __all__ = [
     "NoDrafter",
     "PredictionConfig",
     "Quantization",
+    "SuffixConfig",
     "TreeAttention",
     "Verification",
     "check_integer",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outpace.config.checks import (
     check_integer,
+    check_number,
     check_quantization,
     check_type,
     spelled_out_dtype,
@@ -80,6 +81,30 @@ class PredictionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SuffixConfig:
+    """What followed these tokens in the request itself and in earlier outputs of its tenant.
+
+    Attributes:
+        max_tokens: of earlier outputs that are remembered, about 30 bytes each; then the oldest
+            make room.
+        min_match: tokens that must agree within the request.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    max_tokens: int = 2_000_000
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "suffix"
+
+    def __post_init__(self) -> None:
+        check_integer("max_tokens", self.max_tokens, 2, 2**30)
+        check_integer("min_match", self.min_match, 1)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -100,7 +125,7 @@ class FirstOfConfig:
 
 
 # What can stand in a list of drafters; a new drafter is one more here.
-_Single = NgramConfig | ModelDraftConfig | PredictionConfig
+_Single = NgramConfig | ModelDraftConfig | PredictionConfig | SuffixConfig
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig
 

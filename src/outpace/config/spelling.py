@@ -15,6 +15,7 @@ from outpace.config.drafters import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.errors import InvalidValueError
 
@@ -53,6 +54,7 @@ _SPELLINGS = {
     "none": _Spelling(bare=NoDrafter()),
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
+    "suffix": _Spelling(bare=SuffixConfig()),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))

@@ -33,6 +33,8 @@ class Ask:
         prediction: tokens that the caller expects as the whole answer, or empty.
         by_source: the most nodes for single sources of a drafter that has several, where they
             differ; a source with 0 is not to be asked.
+        tenant: whose request it is; what is learned from one tenant's texts must not show in
+            the drafts for another.
     """
 
     seq_id: int
@@ -45,6 +47,7 @@ class Ask:
     wants_probs: bool
     prediction: tuple[int, ...]
     by_source: Mapping[str, int] = field(default_factory=dict)
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from outpace.config import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
@@ -20,6 +21,7 @@ from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.suffix import SuffixDrafter
 from outpace.text.tokenizer import Tokenizer
 
 
@@ -56,6 +58,8 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             return NoneDrafter()
         case NgramConfig():
             return NgramDrafter(config)
+        case SuffixConfig():
+            return SuffixDrafter(config)
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
