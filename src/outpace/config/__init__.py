@@ -3,6 +3,7 @@
 from outpace.config.checks import check_integer, check_number, check_type
 from outpace.config.drafters import (
     AUTO_DRAFTER,
+    DatastoreConfig,
     DrafterConfig,
     FirstOfConfig,
     ModelDraftConfig,
@@ -25,6 +26,7 @@ __all__ = [
     "AUTO_DRAFTER",
     "DRAFTER_SPELLINGS",
     "MAX_SPECULATIVE_TOKENS",
+    "DatastoreConfig",
     "DrafterConfig",
     "Dtype",
     "EngineConfig",

@@ -105,6 +105,29 @@ class SuffixConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DatastoreConfig:
+    """What followed these tokens in texts of one's own, and in the request itself.
+
+    Attributes:
+        path: an index that ``outpace index build`` made with the target's tokenizer.
+        min_match: tokens that must agree with a text of the index; in the request, 2 do.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    path: str
+    min_match: int = 3
+    min_probability: float = 0.1
+    name = "datastore"
+
+    def __post_init__(self) -> None:
+        check_type("path", self.path, str, "a text")
+        check_integer("min_match", self.min_match, 1, 16)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -125,7 +148,7 @@ class FirstOfConfig:
 
 
 # What can stand in a list of drafters; a new drafter is one more here.
-_Single = NgramConfig | ModelDraftConfig | PredictionConfig | SuffixConfig
+_Single = NgramConfig | ModelDraftConfig | PredictionConfig | SuffixConfig | DatastoreConfig
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig
 

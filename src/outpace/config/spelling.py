@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outpace.config.drafters import (
     AUTO_DRAFTER,
+    DatastoreConfig,
     DrafterConfig,
     FirstOfConfig,
     ModelDraftConfig,
@@ -55,6 +56,7 @@ _SPELLINGS = {
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
     "suffix": _Spelling(bare=SuffixConfig()),
+    "datastore": _Spelling("FILE", None, DatastoreConfig),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outpace.config import (
+    DatastoreConfig,
     DrafterConfig,
     FirstOfConfig,
     ModelDraftConfig,
@@ -16,12 +17,14 @@ from outpace.config import (
 )
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
+from outpace.spec.drafters.datastore import DatastoreDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
 from outpace.spec.drafters.suffix import SuffixDrafter
+from outpace.spec.index.file import open_index
 from outpace.text.tokenizer import Tokenizer
 
 
@@ -60,6 +63,9 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             return NgramDrafter(config)
         case SuffixConfig():
             return SuffixDrafter(config)
+        case DatastoreConfig():
+            index = open_index(config.path, workshop.tokenizer.fingerprint())
+            return DatastoreDrafter(config, index)
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
@@ -78,3 +84,17 @@ def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
             return [model for one in config.drafters for model in draft_models(one)]
         case _:
             return []
+
+
+def check_drafter(config: DrafterConfig, tokenizer: Tokenizer) -> None:
+    """Refuse what can be refused before weights are loaded.
+
+    Raises:
+        DraftError: an index is missing, damaged, or of another tokenizer.
+    """
+    match config:
+        case DatastoreConfig():
+            open_index(config.path, tokenizer.fingerprint())
+        case FirstOfConfig():
+            for one in config.drafters:
+                check_drafter(one, tokenizer)
