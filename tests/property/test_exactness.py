@@ -11,17 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.config import NgramConfig, PredictionConfig, SuffixConfig
+from outpace.config import DatastoreConfig, NgramConfig, PredictionConfig, SuffixConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
+from outpace.spec.drafters.datastore import DatastoreDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
 from outpace.spec.drafters.suffix import SuffixDrafter
+from outpace.spec.index.build import Document, build_index
+from outpace.spec.index.file import Index
+from outpace.spec.index.layout import Header
 
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 
@@ -143,11 +147,26 @@ def test_the_preemption_test_really_preempts() -> None:
     assert engine.scheduler.num_preemptions > 0
 
 
+def datastore(
+    tmp_path_factory: pytest.TempPathFactory, answers: list[list[list[int]]]
+) -> DatastoreDrafter:
+    """An index of the right answers, among tokens that are in none."""
+    documents = [Document(tokens, 1) for answer in answers for tokens in answer]
+    documents.append(Document(list(range(VOCAB)), 1))
+    file = str(tmp_path_factory.mktemp("index") / "x")
+    build_index(documents, file, Header(0, 0, 0, VOCAB, "", "", 50))
+    config = DatastoreConfig(file, min_match=1, min_probability=0.0)
+    return DatastoreDrafter(config, Index.open(file))
+
+
 @EACH_BACKEND
 @settings(max_examples=16)
 @given(batch=batches, data=st.data())
 def test_every_drafter_in_one_batch(
-    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    backend: str,
+    batch: list[tuple[tuple[int, ...], SamplingParams]],
+    data: st.DataObject,
 ) -> None:
     requests = as_requests(batch)
     expected = plain_answers(backend, requests)
@@ -161,6 +180,7 @@ def test_every_drafter_in_one_batch(
         "prediction": PredictionDrafter(PredictionConfig()),
         "first_of": FirstOfDrafter([ngram, draft]),
         "suffix": SuffixDrafter(SuffixConfig(min_match=1, min_probability=0.0)),
+        "datastore": datastore(tmp_path_factory, expected),
     }
     engine = make_engine(runner(backend), drafters, AutomaticController(CostTable({1: 1.0})))
     choose = st.sampled_from([*drafters, "none"])

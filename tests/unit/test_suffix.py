@@ -7,50 +7,20 @@ from hypothesis import strategies as st
 
 from outpace.config import FirstOfConfig, ModelDraftConfig, SuffixConfig, parse_drafter
 from outpace.errors import InvalidValueError
-from outpace.request import SamplingParams
-from outpace.sampling.processors import TokenHistory
-from outpace.sampling.sampler import TokenSampler
-from outpace.spec.drafter import Ask, Seen
+from outpace.spec.drafter import Seen
 from outpace.spec.drafters.suffix import SuffixDrafter
-from outpace.spec.retrieval.candidates import END, LONGEST_MATCH, Candidates
+from outpace.spec.retrieval.candidates import END, Candidates
 from outpace.spec.retrieval.growth import grow
 from outpace.spec.retrieval.own import look_back
 from outpace.spec.retrieval.store import OutputStore
 
-
-def ask(
-    tokens: list[int], num_prompt: int = 1, tenant: str = "", seq_id: int = 1, budget: int = 4
-) -> Ask:
-    return Ask(
-        seq_id=seq_id,
-        token_ids=np.array(tokens, dtype=np.int64),
-        num_prompt=num_prompt,
-        budget=budget,
-        block_table=[1],
-        sampler=TokenSampler(SamplingParams(), 5, frozenset()),
-        history=TokenHistory(tokens[:num_prompt], tokens[num_prompt:]),
-        wants_probs=False,
-        prediction=(),
-        tenant=tenant,
-    )
+from lookups import agree, ask
 
 
 def said(drafter: SuffixDrafter, output: list[int], tenant: str = "", seq_id: int = 9) -> None:
     """A request of one prompt token that answers with ``output`` and ends."""
     drafter.propose([ask([0, *output], tenant=tenant, seq_id=seq_id)])
     drafter.forget(seq_id)
-
-
-def agree(text: list[int], end: int, suffix: list[int]) -> int:
-    """How many tokens before and at ``end`` are those at the end of ``suffix``."""
-    length = 0
-    while (
-        length < min(len(suffix), LONGEST_MATCH)
-        and end - length >= 0
-        and text[end - length] == suffix[-1 - length]
-    ):
-        length += 1
-    return length
 
 
 # ---- within the request ----
@@ -89,7 +59,7 @@ def test_look_back_against_the_definition(tokens: list[int], shortest: int, dept
 def tree_of(
     lengths: list[int], following: list[list[int]], budget: int = 9, least: float = 0.05
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    tree = grow(Candidates(np.array(lengths), np.array(following)), budget, least, "x")
+    tree = grow(Candidates.here(np.array(lengths), np.array(following)), budget, least, "x")
     return tree.tokens, tree.parents
 
 
@@ -108,6 +78,15 @@ def test_a_longer_match_outvotes_a_shorter_one() -> None:
     assert tree_of([3, 6], [[1], [2]])[0][0] == 2
     assert tree_of([5, 5, 6], [[1], [1], [2]])[0][0] == 1  # twice one half: the first of equals
     assert tree_of([4, 4, 6], [[1], [1], [2]])[0][0] == 2
+
+
+def test_many_other_texts_speak_no_louder_than_the_text_itself() -> None:
+    here = Candidates.here(np.array([4]), np.array([[7]]))
+    others = Candidates.elsewhere(np.full(9, 4), np.full((9, 1), 8))
+    tree = grow(Candidates.joined([others, here]), 9, 0.0, "x")
+    assert tree.tokens == (7, 8)
+    more_alike = Candidates.elsewhere(np.full(9, 8), np.full((9, 1), 8))
+    assert grow(Candidates.joined([more_alike, here]), 9, 0.0, "x").tokens == (8, 7)
 
 
 def test_the_draft_is_longer_after_a_longer_match() -> None:
@@ -132,7 +111,7 @@ def test_nothing_is_proposed_beyond_an_end() -> None:
 )
 def test_every_path_is_one_that_was_seen(rows: list[tuple[int, list[int]]], budget: int) -> None:
     following = [[END if END in row[: i + 1] else t for i, t in enumerate(row)] for _, row in rows]
-    candidates = Candidates(np.array([m for m, _ in rows]), np.array(following))
+    candidates = Candidates.here(np.array([m for m, _ in rows]), np.array(following))
     tree = grow(candidates, budget, 0.0, "x")
     assert len(tree) <= budget
     for path in tree.paths:
@@ -174,7 +153,7 @@ def test_the_store_against_the_definition(
             if owner == tenant and length >= 3:
                 following = words[end + 1 : end + 6]
                 row = [END if END in following[: i + 1] else t for i, t in enumerate(following)]
-                right[end] = (length, tuple(row + [END] * (5 - len(row))))
+                right[end] = (max(length - 2, 1), tuple(row + [END] * (5 - len(row))))
         pairs = [
             (length, tuple(row))
             for length, row in zip(found.lengths.tolist(), found.following.tolist(), strict=True)
@@ -210,8 +189,8 @@ def test_an_output_longer_than_the_memory_leaves_its_end() -> None:
 def test_an_earlier_output_foretells_the_same_again() -> None:
     drafter = SuffixDrafter(SuffixConfig())
     said(drafter, list(range(20, 40)))
-    [tree] = drafter.propose([ask([1, 2, 24, 25, 26], num_prompt=2, budget=6)])
-    assert tree.tokens[:4] == (27, 28, 29, 30)
+    [tree] = drafter.propose([ask([1, 2, *range(22, 27)], num_prompt=2, budget=4)])
+    assert tree.tokens == (27, 28, 29, 30)
     assert tree.is_chain
     assert tree.source == "suffix"
 
@@ -251,7 +230,7 @@ def test_no_token_of_another_tenant_is_ever_proposed(seed: int) -> None:
 
 
 def test_what_is_observed_is_learned_also_without_further_asks() -> None:
-    drafter = SuffixDrafter(SuffixConfig())
+    drafter = SuffixDrafter(SuffixConfig(min_probability=0.0))
     drafter.propose([ask([0, 20], seq_id=7)])
     for position in range(1, 18):
         drafter.observe([Seen(7, position, (19 + position,), None, None)])

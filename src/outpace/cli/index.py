@@ -101,7 +101,10 @@ def _build(
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         reading = progress.add_task("reading", total=max(total_size(files), 1))
         sorting = progress.add_task("sorting", total=None, start=False)
 

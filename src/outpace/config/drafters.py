@@ -87,7 +87,7 @@ class SuffixConfig:
     Attributes:
         max_tokens: of earlier outputs that are remembered, about 30 bytes each; then the oldest
             make room.
-        min_match: tokens that must agree within the request.
+        min_match: tokens that must agree within the request; in earlier outputs, 3 must.
         min_probability: estimated probability that a guess must have to be proposed.
     """
 
@@ -110,12 +110,12 @@ class DatastoreConfig:
 
     Attributes:
         path: an index that ``outpace index build`` made with the target's tokenizer.
-        min_match: tokens that must agree with a text of the index; in the request, 2 do.
+        min_match: tokens that must agree.
         min_probability: estimated probability that a guess must have to be proposed.
     """
 
     path: str
-    min_match: int = 3
+    min_match: int = 2
     min_probability: float = 0.1
     name = "datastore"
 

@@ -12,8 +12,6 @@ from outpace.spec.retrieval.growth import grow
 from outpace.spec.retrieval.own import look_back
 from outpace.spec.tree import DraftTree
 
-_OWN_MATCH = 2
-
 
 class DatastoreDrafter:
     """Continues as the same words are continued in an index, or were in the request itself.
@@ -35,7 +33,7 @@ class DatastoreDrafter:
     def _draft(self, ask: Ask) -> DraftTree:
         candidates = Candidates.joined(
             [
-                look_back(ask.token_ids, _OWN_MATCH, ask.budget),
+                look_back(ask.token_ids, self._config.min_match, ask.budget),
                 self._index.look_up(ask.token_ids, self._config.min_match, ask.budget),
             ]
         )

@@ -6,7 +6,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -163,18 +163,20 @@ def _whole_or_nothing(path: str) -> Iterator[BinaryIO]:
         InvalidValueError: the file cannot be written.
     """
     target = Path(path).expanduser()
-    part = target.with_name(f".{target.name[:80]}.{os.getpid()}.part")
-    if target.is_dir():
+    if not target.name or os.path.isdir(target):
         raise InvalidValueError("output", path, "is a folder; give the name of a file")
+    part = target.with_name(f".{target.name[:80]}.{os.getpid()}.part")
     try:
+        target.exists()  # fails on a name that no file can have, before the work is done
         with part.open("wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         part.replace(target)
     except BaseException as error:
-        part.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
+        with suppress(OSError, ValueError):
+            part.unlink()
+        if isinstance(error, OSError | ValueError) and not isinstance(error, InvalidValueError):
+            reason = getattr(error, "strerror", None) or str(error)
             raise InvalidValueError("output", path, f"cannot be written: {reason}") from error
         raise

@@ -150,7 +150,7 @@ class Index:
             self._warned = True
             return Candidates.none(depth)
         following[np.logical_or.accumulate(following == 0, axis=1)] = 0
-        return Candidates(lengths[best], following - 1)
+        return Candidates.elsewhere(lengths[best], following - 1)
 
 
 def open_index(path: str, fingerprint: str) -> Index:

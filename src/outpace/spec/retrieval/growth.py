@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-from outpace.spec.retrieval.candidates import END, Candidates
+from outpace.spec.retrieval.candidates import END, HALVING, Candidates
 from outpace.spec.tree import ROOT, DraftTree
 
-# An occurrence counts half as much for each token that it agrees less than the best one.
-_HALVING = 0.5
 # How many occurrences "something else" is worth at a match of one token: fitted to what texts of
 # many kinds did (at 2, 4, 8 tokens 0.51, 0.70, 0.82 of single occurrences were followed again).
 _UNSEEN = 1.6
@@ -47,7 +45,7 @@ def grow(candidates: Candidates, budget: int, least: float, source: str) -> Draf
     if len(candidates) == 0:
         return DraftTree()
     match = int(candidates.lengths.max())
-    weights = (_HALVING ** (match - candidates.lengths)).tolist()
+    weights = (candidates.votes * HALVING ** (match - candidates.lengths)).tolist()
     following = candidates.following.tolist()
     tokens: list[int] = []
     parents: list[int] = []

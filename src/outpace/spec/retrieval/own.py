@@ -29,7 +29,7 @@ def look_back(tokens: Tokens, shortest: int, depth: int) -> Candidates:
     lengths = np.minimum(agreement(before, tokens), ends + 1)
     starts = ends[:, None] + 1
     following = tokens[starts + np.arange(depth) % (len(tokens) - starts)]
-    return Candidates(lengths, following)
+    return Candidates.here(lengths, following)
 
 
 def _ends(tokens: Tokens, shortest: int) -> Tokens:

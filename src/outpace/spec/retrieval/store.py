@@ -166,7 +166,7 @@ class OutputStore:
         ahead = (places[best, None] + 1 + np.arange(depth)) % self._capacity
         following = self._tokens[ahead].astype(np.int64)
         following[np.logical_or.accumulate(following == 0, axis=1)] = 0
-        return Candidates(lengths[best], following - 1)
+        return Candidates.elsewhere(lengths[best], following - 1)
 
     def _owner(self, tenant: str) -> np.uint64:
         """A number that stands for the tenant; the key keeps anybody from finding twins."""
