@@ -20,6 +20,7 @@ class DatastoreDrafter:
     """
 
     name = "datastore"
+    sources: tuple[str, ...] = ("datastore",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, config: DatastoreConfig, index: Index) -> None:

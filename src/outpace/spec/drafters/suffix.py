@@ -44,6 +44,7 @@ class SuffixDrafter:
     """
 
     name = "suffix"
+    sources: tuple[str, ...] = ("suffix",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, config: SuffixConfig) -> None:
