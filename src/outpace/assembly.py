@@ -45,7 +45,7 @@ from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.none import NoneDrafter
-from outpace.spec.drafters.table import Workshop, draft_models, make_drafter
+from outpace.spec.drafters.table import Workshop, check_drafter, draft_models, make_drafter
 from outpace.text.output import SequenceText
 from outpace.text.sample import SAMPLE
 from outpace.text.tokenizer import Tokenizer
@@ -130,6 +130,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
+    check_drafter(config.drafter, tokenizer)
     drafts = {
         one: _Source.find(
             one.model,

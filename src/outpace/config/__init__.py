@@ -4,6 +4,7 @@ from outpace.config.checks import check_integer, check_number, check_type
 from outpace.config.drafters import (
     AUTO_DRAFTER,
     BestOfConfig,
+    DatastoreConfig,
     DrafterConfig,
     EarlyExitConfig,
     FirstOfConfig,
@@ -11,6 +12,7 @@ from outpace.config.drafters import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.config.engine import EngineConfig
 from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter
@@ -27,6 +29,7 @@ __all__ = [
     "DRAFTER_SPELLINGS",
     "MAX_SPECULATIVE_TOKENS",
     "BestOfConfig",
+    "DatastoreConfig",
     "DrafterConfig",
     "Dtype",
     "EarlyExitConfig",
@@ -37,6 +40,7 @@ __all__ = [
     "NoDrafter",
     "PredictionConfig",
     "Quantization",
+    "SuffixConfig",
     "TreeAttention",
     "Verification",
     "check_integer",

@@ -7,6 +7,7 @@ from typing import Literal
 
 from outpace.config.checks import (
     check_integer,
+    check_number,
     check_quantization,
     check_type,
     spelled_out_dtype,
@@ -127,6 +128,53 @@ class PredictionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SuffixConfig:
+    """What followed these tokens in the request itself and in earlier outputs of its tenant.
+
+    Attributes:
+        max_tokens: of earlier outputs that are remembered, about 30 bytes each; then the oldest
+            make room.
+        min_match: tokens that must agree within the request; in earlier outputs, 3 must.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    max_tokens: int = 2_000_000
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "suffix"
+
+    def __post_init__(self) -> None:
+        check_integer("max_tokens", self.max_tokens, 2, 2**30)
+        check_integer("min_match", self.min_match, 1)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DatastoreConfig:
+    """What followed these tokens in texts of one's own, and in the request itself.
+
+    Attributes:
+        path: an index that ``outpace index build`` made with the target's tokenizer.
+        min_match: tokens that must agree.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    path: str
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "datastore"
+
+    def __post_init__(self) -> None:
+        check_type("path", self.path, str, "a text")
+        check_integer("min_match", self.min_match, 1, 16)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -173,7 +221,14 @@ class BestOfConfig:
 
 
 # What can stand in a list of drafters; a new drafter is one more here.
-_Single = NgramConfig | ModelDraftConfig | PredictionConfig | EarlyExitConfig
+_Single = (
+    NgramConfig
+    | SuffixConfig
+    | DatastoreConfig
+    | ModelDraftConfig
+    | PredictionConfig
+    | EarlyExitConfig
+)
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig | BestOfConfig
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from outpace.config.drafters import (
     AUTO_DRAFTER,
     BestOfConfig,
+    DatastoreConfig,
     DrafterConfig,
     EarlyExitConfig,
     FirstOfConfig,
@@ -17,6 +18,7 @@ from outpace.config.drafters import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.errors import InvalidValueError
 
@@ -62,6 +64,8 @@ _SPELLINGS = {
     "none": _Spelling(bare=NoDrafter()),
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
+    "suffix": _Spelling(bare=SuffixConfig()),
+    "datastore": _Spelling("FILE", None, DatastoreConfig),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "early_exit": _Spelling("N", EarlyExitConfig(), _early_exit),
     "prediction": _Spelling(

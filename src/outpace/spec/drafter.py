@@ -35,6 +35,8 @@ class Ask:
             differ; a source with 0 is not to be asked.
         wants_confidence: whether somebody looks at the tree's ``confidence``; a drafter for whom
             it costs something may leave it empty otherwise.
+        tenant: whose request it is; what is learned from one tenant's texts must not show in
+            the drafts for another.
     """
 
     seq_id: int
@@ -48,6 +50,7 @@ class Ask:
     prediction: tuple[int, ...]
     by_source: Mapping[str, int] = field(default_factory=dict)
     wants_confidence: bool = False
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

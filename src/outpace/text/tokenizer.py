@@ -115,6 +115,17 @@ class Tokenizer:
         """Return the bytes that each token stands for inside a text, by id."""
         return token_bytes(self._backend, self._vocab)
 
+    def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts in which nothing is a control token, all at once.
+
+        Raises:
+            InvalidValueError: a text holds halves of surrogate pairs.
+        """
+        for text in texts:
+            _check_text("text", text)
+        encoded = self._plain.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [one.ids for one in encoded]
+
     def encode_chat(
         self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
     ) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outpace.config import (
     BestOfConfig,
+    DatastoreConfig,
     DrafterConfig,
     EarlyExitConfig,
     FirstOfConfig,
@@ -14,10 +15,12 @@ from outpace.config import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.datastore import DatastoreDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.in_other_words import Vocabularies
@@ -25,7 +28,9 @@ from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.suffix import SuffixDrafter
 from outpace.spec.drafters.universal import UniversalDrafter
+from outpace.spec.index.file import open_index
 from outpace.text.tokenizer import Tokenizer
 
 
@@ -66,6 +71,11 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             return NoneDrafter()
         case NgramConfig():
             return NgramDrafter(config)
+        case SuffixConfig():
+            return SuffixDrafter(config)
+        case DatastoreConfig():
+            index = open_index(config.path, workshop.tokenizer.fingerprint())
+            return DatastoreDrafter(config, index)
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
@@ -100,3 +110,17 @@ def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
             return [model for one in config.drafters for model in draft_models(one)]
         case _:
             return []
+
+
+def check_drafter(config: DrafterConfig, tokenizer: Tokenizer) -> None:
+    """Refuse what can be refused before weights are loaded.
+
+    Raises:
+        DraftError: an index is missing, damaged, or of another tokenizer.
+    """
+    match config:
+        case DatastoreConfig():
+            open_index(config.path, tokenizer.fingerprint())
+        case FirstOfConfig():
+            for one in config.drafters:
+                check_drafter(one, tokenizer)
