@@ -251,10 +251,13 @@ def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _So
 
 
 def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
-    """A head as its configuration or the engine's asks; left as it is where neither does."""
+    """A head, quantized as its configuration asks, or else the engine's."""
     chosen = head.quantization
-    if chosen is None:
-        chosen = "none" if config.draft_quantization == "auto" else config.draft_quantization
+    if chosen is None and config.draft_quantization == "auto":
+        # Most of what a head reads are its last rows, which one scale each rounds hardly at all.
+        chosen = "int8" if kernels().name and target.precision.dtype == torch.bfloat16 else "none"
+    elif chosen is None:
+        chosen = config.draft_quantization
     precision = Precision(target.precision.dtype, chosen, config.group_size)
     return find_source(head, target.folder, target.config, precision)
 
