@@ -252,12 +252,10 @@ def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _So
 
 def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
     """A head, quantized as its configuration asks, or else the engine's."""
-    chosen = head.quantization
-    if chosen is None and config.draft_quantization == "auto":
+    chosen = head.quantization or config.draft_quantization
+    if chosen == "auto":
         # Most of what a head reads are its last rows, which one scale each rounds hardly at all.
         chosen = "int8" if kernels().name and target.precision.dtype == torch.bfloat16 else "none"
-    elif chosen is None:
-        chosen = config.draft_quantization
     precision = Precision(target.precision.dtype, chosen, config.group_size)
     return find_source(head, target.folder, target.config, precision)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
@@ -14,11 +16,12 @@ from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler
-from outpace.spec.drafter import Ask
+from outpace.spec.drafter import Ask, Drafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.tree import DraftTree
 
 from engines import VOCAB, make_engine, make_runner, run
+from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 PROMPT = (5, 17, 40)
 WIDTH = 4  # top_k: the tokens after the prompt take WIDTH ** 3 ways
@@ -52,12 +55,12 @@ def expected_counts(runner: ModelRunner) -> dict[tuple[int, ...], float]:
     return expected
 
 
-def p_value(drafter: ModelDrafter) -> float:
-    target = make_runner(num_slots=20_000)
+def p_value(drafter: Drafter, target: ModelRunner | None = None) -> float:
+    target = target or make_runner(num_slots=20_000)
     expected = expected_counts(target)
     engine = make_engine(
         target,
-        {"model": drafter},
+        {"drafter": drafter},
         FixedController(3),
         cache_tokens=16_384,
         max_num_seqs=128,
@@ -91,6 +94,20 @@ def draft() -> ModelDrafter:
 
 def test_a_draft_model_under_rejection() -> None:
     assert p_value(draft()) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_an_eagle_head_under_rejection(tmp_path: Path, shape: str) -> None:
+    """Drawn with its distributions as a chain, and as a tree of point masses."""
+    target = make_runner(num_slots=20_000)
+    folder = write_eagle(tmp_path, draft_vocab_size=96, scale=0.1)
+    assert p_value(eagle_drafter(folder, target, shape=shape), target) > FALSE_ALARM
+
+
+def test_medusa_heads_under_rejection(tmp_path: Path) -> None:
+    target = make_runner(num_slots=20_000)
+    folder = write_head(tmp_path, {"medusa_num_heads": 3}, medusa_tensors())
+    assert p_value(medusa_drafter(folder, target), target) > FALSE_ALARM
 
 
 class LyingDrafter(ModelDrafter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outpace.errors import DraftError
 from outpace.spec.drafter import Ask, Drafter, Seen
 from outpace.spec.tree import DraftTree
 
@@ -21,7 +22,10 @@ class FirstOfDrafter:
         wanted = {d.taps for d in drafters if d.taps is not None}
         tapped = wanted - {()}  # whoever wants the last state alone does not mind more
         if len(tapped) > 1:
-            raise ValueError(f"drafters want different hidden states: {sorted(tapped)}")
+            raise DraftError(
+                f"drafter = {self.name!r}: the heads want different hidden states of the target "
+                f"(after layers {' and '.join(map(str, sorted(tapped)))}); use one of them"
+            )
         self.taps: tuple[int, ...] | None = next(iter(tapped), () if wanted else None)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
