@@ -143,6 +143,7 @@ class Recorder:
 
     inner: EagleDrafter
     name: str = "eagle"
+    sources: tuple[str, ...] = ("eagle",)
     drafts: list[tuple[tuple[int, ...], DraftTree]] = field(default_factory=list)
 
     @property
