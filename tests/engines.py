@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from outpace.cache.blocks import BlockManager
 from outpace.cache.pools import KVPool
@@ -51,6 +52,18 @@ CONFIG = ModelConfig.from_hf(
 )
 
 
+def random_weights(seed: int, noise: float = 0.0) -> dict[str, Tensor]:
+    """The tensors of a model for `CONFIG`."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, shape in CONFIG.weight_shapes().items():
+        scale = 0.15 if len(shape) == 2 else 0.0
+        weights[name] = torch.randn(shape, generator=generator) * scale + (len(shape) == 1)
+    for weight in weights.values() if noise else ():
+        weight += torch.randn(weight.shape, generator=generator) * noise
+    return weights
+
+
 def make_runner(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
@@ -59,6 +72,7 @@ def make_runner(
     quantization: Quantization = "none",
     native: bool = True,
     idle_layers: tuple[int, ...] = (),
+    weights: dict[str, Tensor] | None = None,
 ) -> ModelRunner:
     """A random model, peaked enough that its choices depend on the context.
 
@@ -66,13 +80,7 @@ def make_runner(
     With ``noise`` it is a relative of the model of that seed: a draft that is often right.
     Idle layers add nothing to the stream, so that leaving them out changes nothing.
     """
-    generator = torch.Generator().manual_seed(seed)
-    weights = {}
-    for name, shape in CONFIG.weight_shapes().items():
-        scale = 0.15 if len(shape) == 2 else 0.0
-        weights[name] = torch.randn(shape, generator=generator) * scale + (len(shape) == 1)
-    for weight in weights.values() if noise else ():
-        weight += torch.randn(weight.shape, generator=generator) * noise
+    weights = random_weights(seed, noise) if weights is None else weights
     for layer in idle_layers:
         for name in ("self_attn.o_proj", "mlp.down_proj"):
             weights[f"model.layers.{layer}.{name}.weight"].zero_()

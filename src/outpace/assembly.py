@@ -37,6 +37,8 @@ from outpace.kernels.native import kernels
 from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
+from outpace.model.heads.source import HeadConfig, HeadSource, find_source
+from outpace.model.heads.target import TargetMismatch
 from outpace.model.linear import packing_works
 from outpace.model.loader import load_config
 from outpace.model.native_decoder import NativeDecoder
@@ -45,7 +47,13 @@ from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.none import NoneDrafter
-from outpace.spec.drafters.table import Workshop, check_drafter, draft_models, make_drafter
+from outpace.spec.drafters.table import (
+    Workshop,
+    check_drafter,
+    draft_models,
+    heads,
+    make_drafter,
+)
 from outpace.text.output import SequenceText
 from outpace.text.sample import SAMPLE
 from outpace.text.tokenizer import Tokenizer
@@ -64,7 +72,8 @@ class Assembly:
     """A ready engine and what belongs to it.
 
     ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
-    model under the name of its source.
+    model under the name of its source. ``mismatches`` are heads that were trained for other
+    weights than the target's.
     """
 
     engine: Engine
@@ -73,6 +82,7 @@ class Assembly:
     plan: MemoryPlan
     guarantee: str
     costs: Mapping[str, MeasuredCost]
+    mismatches: tuple[TargetMismatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +152,9 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         for one in draft_models(config.drafter)
     }
     others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
-    heads = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
-    plan = _plan(target, list(drafts.values()), config, device)
+    proposed = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
+    read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
+    plan = _plan(target, list(drafts.values()), list(read.values()), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
     )
@@ -155,10 +166,11 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         target=runner,
         tokenizer=tokenizer,
         draft_runner=lambda one: made.setdefault(
-            one, drafts[one].load(num_slots, device, heads[one])
+            one, drafts[one].load(num_slots, device, proposed[one])
         ),
         other_tokenizer=others.__getitem__,
         exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),
+        head=read.__getitem__,
         block_size=config.block_size,
     )
     drafters = _make_drafters(config, workshop)
@@ -176,8 +188,9 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
     controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
+    mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
 
 
 def calibration(runner: ModelRunner, folder: Path) -> Calibration:
@@ -280,8 +293,22 @@ def _other_tokenizer(
     return other
 
 
+def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
+    """A head, quantized as its configuration asks, or else the engine's."""
+    chosen = head.quantization or config.draft_quantization
+    if chosen == "auto":
+        # Most of what a head reads are its last rows, which one scale each rounds hardly at all.
+        chosen = "int8" if kernels().name and target.precision.dtype == torch.bfloat16 else "none"
+    precision = Precision(target.precision.dtype, chosen, config.group_size)
+    return find_source(head, target.folder, target.config, precision)
+
+
 def _plan(
-    target: _Source, drafts: list[_Source], config: EngineConfig, device: torch.device
+    target: _Source,
+    drafts: list[_Source],
+    read: list[HeadSource],
+    config: EngineConfig,
+    device: torch.device,
 ) -> MemoryPlan:
     available = psutil.virtual_memory().available
     if device.type == "cuda":
@@ -291,7 +318,8 @@ def _plan(
     logits_bytes = rows * target.config.vocab_size * torch.float32.itemsize
     return plan_memory(
         target.size(device),
-        [draft.size(device) for draft in drafts],
+        [draft.size(device) for draft in drafts]
+        + [ModelSize(one.stored_bytes, one.bytes_per_token, 0) for one in read],
         logits_bytes,
         available,
         config.max_model_len,

@@ -16,6 +16,7 @@ from outpace.assembly import assemble
 from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.errors import InvalidValueError
+from outpace.model.heads.target import TargetMismatch
 from outpace.request import (
     CompletionOutput,
     Request,
@@ -93,6 +94,11 @@ class LLM:
     def guarantee(self) -> str:
         """What was found to hold on this machine: ``bit-exact`` or ``near-tie``."""
         return self._assembly.guarantee
+
+    @property
+    def mismatches(self) -> tuple[TargetMismatch, ...]:
+        """Heads that were trained for other weights than this model's: train them again."""
+        return self._assembly.mismatches
 
     @property
     def max_model_len(self) -> int:

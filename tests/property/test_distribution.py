@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from outpace.text.tokenizer import Tokenizer
 
 import tiny
 from engines import VOCAB, make_engine, make_runner, run
+from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 PROMPT = (5, 17, 40)
 WIDTH = 4  # top_k: the tokens after the prompt take WIDTH ** 3 ways
@@ -120,6 +122,18 @@ def test_a_drafter_with_probabilities_under_rejection(
     make: Callable[[ModelRunner], Drafter],
 ) -> None:
     assert p_value(make) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_an_eagle_head_under_rejection(tmp_path: Path, shape: str) -> None:
+    """Drawn with its distributions as a chain, and as a tree of point masses."""
+    folder = write_eagle(tmp_path, draft_vocab_size=96, scale=0.1)
+    assert p_value(lambda target: eagle_drafter(folder, target, shape=shape)) > FALSE_ALARM
+
+
+def test_medusa_heads_under_rejection(tmp_path: Path) -> None:
+    folder = write_head(tmp_path, {"medusa_num_heads": 3}, medusa_tensors())
+    assert p_value(lambda target: medusa_drafter(folder, target)) > FALSE_ALARM
 
 
 class LyingDrafter(ModelDrafter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from outpace.text.tokenizer import Tokenizer
 
 import tiny
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
+from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 # What computes, and in what precision: the compiled kernels where there are any, or PyTorch.
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -246,6 +248,60 @@ def test_a_second_pass_is_drafted_from_the_first() -> None:
         accepted[name] = sequence.counts.accepted
     assert accepted["first"] == accepted["other"] <= 3
     assert accepted["second"] >= 30
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("heads")
+    write_eagle(folder / "eagle", scale=0.4)
+    write_head(folder / "medusa", {"medusa_num_heads": 3}, medusa_tensors(scale=0.4))
+    return folder
+
+
+@EACH_BACKEND
+@settings(max_examples=16)
+@given(
+    batch=batches,
+    data=st.data(),
+    block_size=st.sampled_from([2, 8]),
+    cache_tokens=st.sampled_from([96, 2048]),  # the small one preempts
+    pieces=st.sampled_from([5, 64]),
+)
+def test_heads_change_nothing(
+    backend: str,
+    heads: Path,
+    batch: list[tuple[tuple[int, ...], SamplingParams]],
+    data: st.DataObject,
+    block_size: int,
+    cache_tokens: int,
+    pieces: int,
+) -> None:
+    """In one batch, with preemption, and again on what the cache has kept."""
+    requests = as_requests(batch)
+    expected = plain_answers(backend, requests)
+    target = runner(backend)
+    quantization = BACKENDS[backend].get("quantization", "none")
+    tree, chain = (
+        eagle_drafter(heads / "eagle", target, quantization, block_size=block_size, shape=shape)
+        for shape in ("tree", "chain")
+    )
+    medusa = medusa_drafter(heads / "medusa", target)
+    drafters = {"tree": tree, "chain": chain, "medusa": medusa}
+    drafters["first_of"] = FirstOfDrafter([NgramDrafter(NgramConfig(min_ngram=1)), tree])
+    engine = make_engine(
+        target,
+        drafters,
+        cache_tokens=cache_tokens,
+        block_size=block_size,
+        max_num_batched_tokens=pieces,
+    )
+    choose = st.sampled_from([*drafters, "none"])
+    for again in ("", "again "):
+        mixed = [
+            replace(one, request_id=again + one.request_id, drafter=data.draw(choose))
+            for one in requests
+        ]
+        assert tokens_of(run(engine, mixed)) == expected
 
 
 def test_a_draft_equal_to_the_target_is_always_right() -> None:

@@ -12,8 +12,10 @@ from outpace.config.drafters import (
     BestOfConfig,
     DatastoreConfig,
     DrafterConfig,
+    EagleConfig,
     EarlyExitConfig,
     FirstOfConfig,
+    MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
@@ -68,6 +70,8 @@ _SPELLINGS = {
     "datastore": _Spelling("FILE", None, DatastoreConfig),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "early_exit": _Spelling("N", EarlyExitConfig(), _early_exit),
+    "eagle": _Spelling("PATH", EagleConfig(), EagleConfig),
+    "medusa": _Spelling("PATH", None, MedusaConfig),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from outpace.control.controller import Budget
 from outpace.engine.scheduler import Scheduled
+from outpace.errors import DraftError
 from outpace.spec.drafter import Ask, Drafter, Seen
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -19,7 +20,7 @@ class Drafting:
         vocab_size: of the target, which must never be asked for a token that it does not have.
 
     Raises:
-        ValueError: two drafters want different hidden states of the target.
+        DraftError: two drafters want different hidden states of the target.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
@@ -27,7 +28,10 @@ class Drafting:
         self._vocab_size = vocab_size
         wanted = {d.taps for d in drafters.values() if d.taps}
         if len(wanted) > 1:
-            raise ValueError(f"drafters want different hidden states: {sorted(wanted)}")
+            raise DraftError(
+                "drafters want different hidden states of the target (after layers "
+                f"{' and '.join(map(str, sorted(wanted)))}); load one of them"
+            )
         self.taps: tuple[int, ...] = next(iter(wanted), ())
 
     def __contains__(self, name: str) -> bool:

@@ -19,7 +19,7 @@ import torch
 from outpace.control.kept import Setting
 from outpace.engine.costs import machine_here
 from outpace.engine.exits import ExitFigure, Layers, measure_exits
-from outpace.model.loader import fingerprint
+from outpace.model.fingerprint import fingerprint
 from outpace.model.runner import ModelRunner
 
 FORMAT_VERSION = 1

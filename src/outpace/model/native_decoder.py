@@ -101,13 +101,17 @@ class NativeDecoder:
     ) -> Hidden:
         """See ``Decoder.forward``."""
         seen = rows_seen(batch, self._rope)
-        stream = self._embedding.rows(torch.from_numpy(joined(batch.token_ids)))
+        stream = self.embed(torch.from_numpy(joined(batch.token_ids)))
         tapped: dict[int, Tensor] = {}
         for start, stop in _runs(range(self.config.num_layers) if layers is None else layers, taps):
             self._stack(stream, seen, pool.layers[start:stop], start)
             if stop - 1 in taps:
                 tapped[stop - 1] = stream.clone()
         return Hidden(self._norm(stream), joined_taps(tapped, taps))
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """See ``Decoder.embed``."""
+        return self._embedding.rows(token_ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: ``hidden [R, hidden] -> [R, vocab]`` in float32, for any R."""

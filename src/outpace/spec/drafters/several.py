@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outpace.errors import DraftError
 from outpace.spec.drafter import Drafter, Seen
 
 
@@ -15,16 +16,20 @@ class Several:
         joint: what stands between their names.
 
     Raises:
-        ValueError: two of them want different hidden states of the target.
+        DraftError: two of them want different hidden states of the target.
     """
 
     def __init__(self, drafters: Sequence[Drafter], joint: str) -> None:
         self.name = joint.join(drafter.name for drafter in drafters)
         self._drafters = tuple(drafters)
         wanted = {drafter.taps for drafter in drafters if drafter.taps is not None}
-        if len(wanted) > 1:
-            raise ValueError(f"drafters want different hidden states: {sorted(wanted)}")
-        self.taps: tuple[int, ...] | None = next(iter(wanted), None)
+        tapped = wanted - {()}  # whoever wants the last state alone does not mind more
+        if len(tapped) > 1:
+            raise DraftError(
+                f"drafter = {self.name!r}: the heads want different hidden states of the target "
+                f"(after layers {' and '.join(map(str, sorted(tapped)))}); use one of them"
+            )
+        self.taps: tuple[int, ...] | None = next(iter(tapped), () if wanted else None)
 
     def observe(self, seen: Sequence[Seen]) -> None:
         """Everyone learns, whoever proposed."""

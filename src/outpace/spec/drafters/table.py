@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from outpace.cache.pools import KVPool
 from outpace.config import (
     BestOfConfig,
     DatastoreConfig,
     DrafterConfig,
+    EagleConfig,
     EarlyExitConfig,
     FirstOfConfig,
+    MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
     PredictionConfig,
     SuffixConfig,
 )
+from outpace.model.heads.eagle_load import EagleHead
+from outpace.model.heads.medusa import MedusaHeads
+from outpace.model.heads.source import HeadConfig, HeadSource
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.best_of import BestOfDrafter
 from outpace.spec.drafters.datastore import DatastoreDrafter
+from outpace.spec.drafters.eagle import EagleDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.in_other_words import Vocabularies
+from outpace.spec.drafters.medusa import MedusaDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
@@ -44,6 +52,7 @@ class Workshop:
         draft_runner: the loaded draft model of a configuration, its cache included.
         other_tokenizer: of a draft model, if it is another one than the target's.
         exit_layers: the target's layers that draft by early exit.
+        head: the head of a configuration, read and found to fit.
         block_size: tokens in a cache block.
     """
 
@@ -52,6 +61,7 @@ class Workshop:
     draft_runner: Callable[[ModelDraftConfig], ModelRunner]
     other_tokenizer: Callable[[ModelDraftConfig], Tokenizer | None]
     exit_layers: Callable[[EarlyExitConfig], tuple[int, ...]]
+    head: Callable[[HeadConfig], HeadSource]
     block_size: int
 
     @property
@@ -87,6 +97,8 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
         case BestOfConfig():
             drafters = [make_drafter(one, workshop) for one in config.drafters]
             return BestOfDrafter(drafters, config.combine)
+        case EagleConfig() | MedusaConfig():
+            return _make_head_drafter(config, workshop)
         case FirstOfConfig():
             return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
 
@@ -99,6 +111,32 @@ def _model_drafter(config: ModelDraftConfig, workshop: Workshop) -> Drafter:
     sizes = workshop.vocab_size, runner.decoder.config.vocab_size
     words = Vocabularies(workshop.tokenizer, other, *sizes)
     return UniversalDrafter(runner, workshop.block_size, words)
+
+
+def _make_head_drafter(config: HeadConfig, workshop: Workshop) -> Drafter:
+    source, target = workshop.head(config), workshop.target
+    match config, source.head:
+        case EagleConfig(), EagleHead() as head:
+            made = head.prepared(target.decoder, source.precision)
+            layer = head.config.layer
+            shape = (1, target.pool.num_slots, layer.num_kv_heads, layer.head_dim)
+            pool = KVPool(*shape, made.dtype, made.device)
+            return EagleDrafter(made, head.vocabulary, pool, workshop.block_size, config)
+        case MedusaConfig(), MedusaHeads() as heads:
+            return MedusaDrafter(heads.prepared(target.decoder, source.precision), heads.vocabulary)
+        case _:
+            raise TypeError(f"{config} came with {type(source.head).__name__}")
+
+
+def heads(config: DrafterConfig) -> list[HeadConfig]:
+    """The heads that a configuration needs read."""
+    match config:
+        case EagleConfig() | MedusaConfig():
+            return [config]
+        case FirstOfConfig() | BestOfConfig():
+            return [head for one in config.drafters for head in heads(one)]
+        case _:
+            return []
 
 
 def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
@@ -121,6 +159,6 @@ def check_drafter(config: DrafterConfig, tokenizer: Tokenizer) -> None:
     match config:
         case DatastoreConfig():
             open_index(config.path, tokenizer.fingerprint())
-        case FirstOfConfig():
+        case FirstOfConfig() | BestOfConfig():
             for one in config.drafters:
                 check_drafter(one, tokenizer)
