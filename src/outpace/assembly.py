@@ -17,6 +17,7 @@ from outpace.config import (
     AUTO_DRAFTER,
     Dtype,
     EngineConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     PredictionConfig,
@@ -279,6 +280,7 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
         "none": NoneDrafter(),
         "ngram": make_drafter(NgramConfig(), workshop),
         "prediction": make_drafter(PredictionConfig(), workshop),
+        "grammar": make_drafter(GrammarDraftConfig(), workshop),
         "auto": make_drafter(AUTO_DRAFTER, workshop),
     }
     drafters[config.drafter.name] = make_drafter(config.drafter, workshop)

@@ -11,6 +11,7 @@ from outpace.config.drafters import (
     AUTO_DRAFTER,
     DrafterConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
@@ -53,6 +54,7 @@ _SPELLINGS = {
     "none": _Spelling(bare=NoDrafter()),
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
+    "grammar": _Spelling(bare=GrammarDraftConfig()),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))

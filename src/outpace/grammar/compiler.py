@@ -86,7 +86,7 @@ class GrammarCompiler:
         try:
             source = _source(grammar)
             state = llguidance.LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _refusal(grammar, str(error)) from error
         if state.is_error():
             raise _refusal(grammar, state.get_error())

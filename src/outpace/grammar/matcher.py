@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,7 @@ class GrammarMatcher:
             a whole text of the grammar.
         failure: why no further token can be judged; empty while all is well. A failed matcher
             allows everything, and whoever emits tokens must end the sequence instead.
-        mask_seconds: what a mask has cost of late.
+        mask_seconds: processor time that a mask has taken of late.
 
     Args:
         matcher: the library's state.
@@ -53,9 +53,9 @@ class GrammarMatcher:
     def allowed(self) -> NDArray[np.bool_]:
         """Which tokens may come next, ``[vocab]``; end tokens where the text may end here."""
         if self._allowed is None:
-            began = perf_counter()
+            began = thread_time()
             self._allowed = self._mask()
-            spent = perf_counter() - began
+            spent = thread_time() - began
             self.mask_seconds += _SMOOTHING * (spent - self.mask_seconds)
         return self._allowed
 

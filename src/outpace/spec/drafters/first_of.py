@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 
 
 class FirstOfDrafter:
     """Asks its drafters in order; each is asked only for what the earlier ones left open.
+
+    A draft that leaves a request's grammar at once is none: the next in order is asked.
 
     Args:
         drafters: in order of preference, the cheap and sure ones first.
@@ -31,6 +34,7 @@ class FirstOfDrafter:
             if not left:
                 break
             for i, tree in zip(left, drafter.propose([asks[i] for i in left]), strict=True):
+                tree = lawful(tree, asks[i].history)
                 trees[i] = tree if len(tree) or tree.reason else trees[i]
         return trees
 
