@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 from outpace.config import NgramConfig
 from outpace.control.controller import FixedController
 from outpace.errors import InvalidValueError
-from outpace.grammar import MAX_GRAMMAR_CHARACTERS, Grammar
+from outpace.grammar import MAX_GRAMMAR_CHARACTERS, MAX_SCHEMA_CHARACTERS, Grammar
 from outpace.grammar.matcher import GrammarMatcher
 from outpace.request import Request, SamplingParams
 from outpace.sampling.processors import LogitsProcessor, TokenHistory
@@ -119,6 +121,7 @@ def test_what_does_not_compile_is_refused_with_the_reason(grammar: Grammar, said
         (lambda: Grammar("regex"), "at least one character"),
         (lambda: Grammar("json_object", "{}"), "takes no text"),
         (lambda: Grammar.regex("a" * (MAX_GRAMMAR_CHARACTERS + 1)), "at most"),
+        (lambda: Grammar.json_schema({"const": "a" * MAX_SCHEMA_CHARACTERS}), "at most"),
         (lambda: Grammar.json_schema("{"), "is not JSON"),
         (lambda: Grammar.json_schema("3"), "must be a JSON object"),
         (lambda: Grammar.json_schema("[" * 100_000), "is not JSON"),
@@ -132,16 +135,20 @@ def test_a_bad_value_is_refused_when_it_is_made(make: object, said: str) -> None
         make()  # type: ignore[operator]
 
 
-def test_a_grammar_that_explodes_is_refused_at_the_door() -> None:
-    members = {f"k{j}": {"type": "string"} for j in range(30)}
-    schema = {
-        "anyOf": [
-            {"type": "object", "properties": {f"{i}{k}": v for k, v in members.items()}}
-            for i in range(100)
-        ]
-    }
-    with pytest.raises(InvalidValueError, match="too difficult"):
-        start(Grammar.json_schema(schema))
+def test_a_grammar_that_explodes_ends_its_request_with_a_reason() -> None:
+    grammar = Grammar.lark('start: ("a"? ' + '"a"? ' * 1200 + '"b")*')
+    bias = {TOKENS.index(b"a"): 100.0}
+    text, reason, sequence = answer(grammar, GrammarDrafter(), logit_bias=bias)
+    assert (text, reason) == ("a", "error")
+    said = sequence.output.stop_reason  # type: ignore[attr-defined]
+    assert said.startswith("the grammar became too difficult at this point: ")
+    assert "\n" not in said
+
+
+def test_a_grammar_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outpace.grammar.matcher._LONGEST_SECONDS", -1.0)
+    with pytest.raises(InvalidValueError, match="for one token; make it simpler"):
+        start(Grammar.regex("too (long|slow)"))
 
 
 def process(matcher: GrammarMatcher, params: SamplingParams, ends: frozenset[int]) -> set[str]:
@@ -321,3 +328,26 @@ def test_several_samples_have_a_state_each() -> None:
     texts = [decode(sequence.output.token_ids) for sequence in group]
     assert all(len(text) == 3 for text in texts)
     assert len(set(texts)) > 1
+
+
+def test_threads_may_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server compiles beside its step loop, which must not wait for a grammar that it has."""
+    shared = compiler()
+    kept = Grammar.regex("already there")
+    shared.compile(kept)
+    began, go_on = Event(), Event()
+    real = shared._compile
+
+    def slow(grammar: Grammar) -> GrammarMatcher:
+        began.set()
+        assert go_on.wait(60)
+        return real(grammar)
+
+    monkeypatch.setattr(shared, "_compile", slow)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(shared.compile, Grammar.regex("from another thread"))
+        assert began.wait(60)
+        assert decode(shared.compile(kept).forced())  # returns while the other still compiles
+        assert not other.done()
+        go_on.set()
+        assert other.result().open

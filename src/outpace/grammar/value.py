@@ -11,7 +11,9 @@ from outpace.config import check_type
 from outpace.errors import InvalidValueError
 
 GrammarKind = Literal["json_object", "json_schema", "regex", "lark"]
-MAX_GRAMMAR_CHARACTERS = 256 * 1024
+MAX_SCHEMA_CHARACTERS = 128 * 1024
+# Expressions and grammars can ask for far more work in fewer characters.
+MAX_GRAMMAR_CHARACTERS = 8 * 1024
 _KINDS = ("json_object", "json_schema", "regex", "lark")
 
 
@@ -43,11 +45,10 @@ class Grammar:
             return
         if not self.text:
             raise InvalidValueError(self.kind, "", "must have at least one character")
-        if len(self.text) > MAX_GRAMMAR_CHARACTERS:
+        most = MAX_SCHEMA_CHARACTERS if self.kind == "json_schema" else MAX_GRAMMAR_CHARACTERS
+        if len(self.text) > most:
             raise InvalidValueError(
-                self.kind,
-                f"{len(self.text)} characters",
-                f"give at most {MAX_GRAMMAR_CHARACTERS}",
+                self.kind, f"{len(self.text)} characters", f"give at most {most}"
             )
         if self.kind == "json_schema":
             _check_schema(self.text)
