@@ -54,11 +54,11 @@ _SPELLINGS = {
     "none": _Spelling(bare=NoDrafter()),
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
-    "grammar": _Spelling(bare=GrammarDraftConfig()),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),
+    "grammar": _Spelling(bare=GrammarDraftConfig()),
 }
 
 # A "+" joins drafters where the name of one follows; any other belongs to a path.
