@@ -106,7 +106,7 @@ def _source(grammar: Grammar) -> str:
     match grammar.kind:
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
-        case "lark":
+        case "lark" | "tools":
             return LLMatcher.grammar_from_lark(grammar.text)
         case _:
             schema = grammar.value
