@@ -10,6 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
 
 from outpace.errors import InvalidValueError
 from outpace.grammar import Grammar
@@ -66,7 +67,7 @@ FORMS = {
 
 @cache
 def tokenizer(family: str) -> Tokenizer:
-    backend = tiny.byte_bpe()
+    backend = Backend.from_str(tiny.byte_bpe_cached().to_str())
     backend.add_special_tokens(
         [AddedToken(t, special=True, normalized=False) for t in ("[TOOL_CALLS]", "[ARGS]")]
     )
