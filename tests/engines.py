@@ -154,6 +154,10 @@ class PeekDrafter:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         return [self._tree(ask) for ask in asks]
 

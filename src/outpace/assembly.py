@@ -63,8 +63,8 @@ _TARGET_SECONDS, _DRAFT_SECONDS = 1.6, 0.4
 class Assembly:
     """A ready engine and what belongs to it.
 
-    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the configured
-    drafter under its name if it has a model.
+    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
+    model under the name of its source.
     """
 
     engine: Engine
@@ -299,7 +299,7 @@ def _measure(
     costs = {"target": source.cost(runner, _TARGET_SECONDS)}
     if drafts:
         source, runner = drafts[0]
-        costs[config.drafter.name] = source.cost(runner, _DRAFT_SECONDS)
+        costs[ModelDraftConfig.name] = source.cost(runner, _DRAFT_SECONDS)
     return costs
 
 

@@ -187,6 +187,7 @@ class Fixed:
     """Always proposes the same tokens after the prompt."""
 
     name = "fixed"
+    sources: tuple[str, ...] = ("fixed",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, tokens: list[int]) -> None:

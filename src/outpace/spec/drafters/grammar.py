@@ -16,6 +16,7 @@ class GrammarDrafter:
     """
 
     name = "grammar"
+    sources: tuple[str, ...] = ("grammar",)
     taps: tuple[int, ...] | None = None
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
