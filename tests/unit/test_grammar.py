@@ -352,3 +352,16 @@ def test_threads_may_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not other.done()
         go_on.set()
         assert other.result().open
+
+
+def test_a_look_ahead_breaks_nothing() -> None:
+    """A drafter must not spend what the sequence's own masks may need."""
+    grammar = Grammar.lark('start: ("a"? ' + '"a"? ' * 1200 + '"b")*')
+    matcher = start(grammar)
+    before = allowed_texts(matcher)
+    matcher.num_valid(encode("a" * 20))
+    matcher.forced()
+    assert not matcher.failure
+    matcher.advance(encode("b")[0])
+    assert not matcher.failure
+    assert allowed_texts(matcher) == before
