@@ -18,6 +18,7 @@ from outpace.config import (
     Dtype,
     EarlyExitConfig,
     EngineConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     PredictionConfig,
@@ -33,6 +34,8 @@ from outpace.engine.engine import Engine
 from outpace.engine.kept_exits import Calibration
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.grammar.compiler import GrammarCompiler
+from outpace.grammar.vocabulary import grammar_vocabulary
 from outpace.kernels.native import kernels
 from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
@@ -184,6 +187,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         drafters,
         config.drafter.name,
         lambda params: SequenceText.opener(tokenizer, params),
+        _grammars(target.config, tokenizer),
     )
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
     controller = _make_controller(config, costs)
@@ -204,6 +208,14 @@ def _exit_layers(
     if config.exit_layer != "auto":
         return config.layers(runner.decoder.config.num_layers)
     return calibration(runner, folder).layers(lambda: tokenizer.encode(SAMPLE))
+
+
+def _grammars(target: ModelConfig, tokenizer: Tokenizer) -> GrammarCompiler:
+    size = target.vocab_size
+    ends = frozenset(token for token in target.eos_token_ids if token < size)
+    return GrammarCompiler(
+        lambda: grammar_vocabulary(tokenizer.serialized(), size, ends), size, ends
+    )
 
 
 def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
@@ -333,6 +345,7 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
         "none": NoneDrafter(),
         "ngram": make_drafter(NgramConfig(), workshop),
         "prediction": make_drafter(PredictionConfig(), workshop),
+        "grammar": make_drafter(GrammarDraftConfig(), workshop),
         "auto": make_drafter(AUTO_DRAFTER, workshop),
     }
     drafters[config.drafter.name] = make_drafter(config.drafter, workshop)

@@ -225,6 +225,13 @@ class MedusaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarDraftConfig:
+    """What a request's grammar forces; nothing for requests without one."""
+
+    name = "grammar"
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -280,8 +287,9 @@ _Single = (
     | EarlyExitConfig
     | EagleConfig
     | MedusaConfig
+    | GrammarDraftConfig
 )
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig | BestOfConfig
 
-AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), NgramConfig()))
+AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), GrammarDraftConfig(), NgramConfig()))

@@ -15,6 +15,7 @@ from outpace.config.drafters import (
     EagleConfig,
     EarlyExitConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -75,6 +76,7 @@ _SPELLINGS = {
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),
+    "grammar": _Spelling(bare=GrammarDraftConfig()),
 }
 
 # A "+" or "|" joins drafters where the name of one follows; any other belongs to a path.

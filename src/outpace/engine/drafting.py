@@ -8,6 +8,7 @@ from outpace.control.controller import Budget
 from outpace.engine.scheduler import Scheduled
 from outpace.errors import DraftError
 from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
 
@@ -49,7 +50,8 @@ class Drafting:
             for i, tree in zip(members, self._drafters[name].propose(asks), strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):
                     tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")
-                trees[i] = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
+                tree = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
+                trees[i] = tree = lawful(tree, parts[i].sequence.history)
                 if len(tree) == 0:
                     reasons = parts[i].sequence.counts.off_reasons
                     reasons[tree.reason or f"{name} had nothing to propose"] += 1

@@ -13,6 +13,7 @@ from outpace.config import (
     EagleConfig,
     EarlyExitConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -30,6 +31,7 @@ from outpace.spec.drafters.datastore import DatastoreDrafter
 from outpace.spec.drafters.eagle import EagleDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.grammar import GrammarDrafter
 from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.medusa import MedusaDrafter
 from outpace.spec.drafters.model import ModelDrafter
@@ -86,6 +88,8 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
         case DatastoreConfig():
             index = open_index(config.path, workshop.tokenizer.fingerprint())
             return DatastoreDrafter(config, index)
+        case GrammarDraftConfig():
+            return GrammarDrafter()
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
