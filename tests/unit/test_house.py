@@ -21,6 +21,7 @@ FLOORS = [
     {"model"},
     {"spec"},
     {"engine"},
+    {"record"},
     {"assembly"},
     {"llm"},
     {"demo", "bench", "plan", "prove", "doctor"},

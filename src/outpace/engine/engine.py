@@ -134,8 +134,13 @@ class Engine:
         )
 
         self._retire_finished()
-        _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
-        return [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+        whole = perf_counter() - began
+        _share_time(parts, draft_seconds, verify_seconds, whole)
+        progress = [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+        for one in progress:
+            pace = one.sequence.counts.pace
+            pace.add(whole, one.num_new, len(parts), clean=rows is not None)
+        return progress
 
     def _budgets(self) -> dict[int, Budget]:
         """How many draft tokens each running sequence gets, noting why where it is none."""
@@ -229,6 +234,7 @@ def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
     sequence, tree = segment.part.sequence, segment.tree
     accepted = sum(emission.node is not None for emission in emissions)
     rejected = bool(emissions) and emissions[-1].rejected
+    sequence.counts.asked += segment.part.draft_budget
     if emissions:
         sequence.counts.record(tree, len(emissions), accepted, rejected)
     return Outcome(
