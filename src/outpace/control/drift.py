@@ -165,8 +165,11 @@ class DriftWatch:
 
     def add(self, guesses: Guesses) -> list[Alarm]:
         """Take in an ended request; returns the alarms that it completes."""
-        self.requests += 1
-        alarms = self._add_mix(guesses.request_type)
+        return self.add_mix_only(guesses.request_type) + self.add_guesses(guesses)
+
+    def add_guesses(self, guesses: Guesses) -> list[Alarm]:
+        """Take in what a further drafter did for a request that was counted already."""
+        alarms: list[Alarm] = []
         kind, drafter = guesses.request_type, guesses.drafter
         worst = self._worst(kind, drafter)
         together = _Seen()
@@ -188,9 +191,6 @@ class DriftWatch:
     def add_mix_only(self, request_type: str) -> list[Alarm]:
         """Take in a request for which nothing was drafted."""
         self.requests += 1
-        return self._add_mix(request_type)
-
-    def _add_mix(self, request_type: str) -> list[Alarm]:
         self._mix.add(request_type)
         threshold = self.settings.requests_between_false_alarms
         if self._mix.level < threshold:
