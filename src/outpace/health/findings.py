@@ -50,7 +50,7 @@ def find(rows: Sequence[Row], alarms: Iterable[Alarm] = ()) -> list[Finding]:
     """All findings of a record, those that lose most first; empty if nothing is wrong."""
     found: list[Finding] = []
     for drafter in by_drafter(rows):
-        if drafter.drafter.split(":")[0] == PLAIN:
+        if drafter.drafter == PLAIN:
             continue
         found += never_engages(drafter)
         found += nothing_accepted(drafter)

@@ -28,8 +28,8 @@ class Part:
     @property
     def drafter(self) -> str:
         """The drafter's name, with k where the request fixed it."""
-        k = self.row.features.get("num_speculative_tokens")
-        return self.draft.drafter if k is None else f"{self.draft.drafter}:k={k}"
+        name, k = self.draft.drafter, self.row.features.get("num_speculative_tokens")
+        return name if k is None or name == PLAIN else f"{name}:k={k}"
 
     @property
     def timed(self) -> bool:
