@@ -14,7 +14,7 @@ from outpace.cli.doctor import doctor
 from outpace.cli.generate import generate
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
-from outpace.cli.report import report
+from outpace.cli.record_report import report
 
 app = typer.Typer(
     name="outpace",

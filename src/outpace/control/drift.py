@@ -84,7 +84,7 @@ class Alarm:
     @property
     def text(self) -> str:
         """A sentence for people."""
-        change = f"{self.before:.2f} -> {self.now:.2f}"
+        change = f"from {self.before:.2f} to {self.now:.2f}"
         if self.kind == MIX:
             return (
                 f"other requests come than used to: the share of {self.request_type} went "
@@ -95,7 +95,7 @@ class Alarm:
             where += " and later"
         return (
             f"drafter {self.drafter} and target grow apart: for {self.request_type}, guesses"
-            f"{where} are right less often, {change} over the last requests"
+            f"{where} are right less often: {change} over the last requests"
         )
 
 

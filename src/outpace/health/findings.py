@@ -273,8 +273,9 @@ def fingerprint_mismatch(drafter: str, trained_for: str, target: str) -> Finding
 
 
 def _drift(alarms: Iterable[Alarm]) -> list[Finding]:
-    """One finding for each thing that changed: the last alarm about it."""
-    last = {(a.kind, a.request_type, a.drafter, a.position): a for a in alarms}
+    """One finding for each type and drafter: the last alarm, one about all positions if any."""
+    in_order = sorted(alarms, key=lambda a: (a.position is None, a.at))
+    last = {(a.kind, a.request_type, a.drafter): a for a in in_order}
     found = []
     for alarm in last.values():
         mix = alarm.kind == MIX
@@ -286,8 +287,8 @@ def _drift(alarms: Iterable[Alarm]) -> list[Finding]:
                 f"{alarm.text} (request {alarm.at} of the record)",
                 "nothing to repair; look at figures by type rather than at averages"
                 if mix
-                else "has the target been replaced or fine-tuned, or do other prompts come under "
-                "this type? outpace align evaluates another draft on captured prompts",
+                else "find out whether the target was replaced or fine-tuned, or other prompts "
+                "come under this type; outpace align compares drafts on captured prompts",
                 alarm.as_plain(),
             )
         )
