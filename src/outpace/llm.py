@@ -17,6 +17,8 @@ from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafte
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.errors import InvalidValueError
 from outpace.model.heads.target import TargetMismatch
+from outpace.record.recorder import Recorder, open_recorder
+from outpace.record.taken import take_row
 from outpace.request import (
     CompletionOutput,
     Request,
@@ -48,6 +50,8 @@ class LLM:
         drafter: a configuration, or its spelling: ``none``, ``auto``, ``ngram``,
             ``suffix``, ``datastore:FILE``, ``model:PATH``, ``prediction:FILE``, ``early_exit``,
             or several joined by ``+`` (the first that proposes) or ``|`` (the surest).
+        record: a file, or a recorder, that gets a row for each request; see docs/record.md.
+        record_text: keep prompts and answers in it too.
         options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
             ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
             ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,
@@ -62,6 +66,9 @@ class LLM:
         self,
         model: str | os.PathLike[str] = "demo",
         drafter: str | DrafterConfig = "auto",
+        *,
+        record: str | os.PathLike[str] | Recorder | None = None,
+        record_text: bool = False,
         **options: Any,
     ) -> None:
         check_type("model", model, str | os.PathLike, "a text or a path")
@@ -71,14 +78,16 @@ class LLM:
         if unknown:
             fields = ", ".join(sorted(EngineConfig.__dataclass_fields__))
             raise InvalidValueError("option", sorted(unknown)[0], f"choose one of {fields}")
-        self._assembly = assemble(model, EngineConfig(drafter=chosen, **options))
+        config = EngineConfig(drafter=chosen, **options)
+        self.recorder = open_recorder(record, keep_text=record_text)
+        self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
-        self._model = model
+        self.model = model
 
     def __repr__(self) -> str:
-        return f"LLM({self._model!r}, {self.setting})"
+        return f"LLM({self.model!r}, {self.setting})"
 
     @property
     def setting(self) -> str:
@@ -112,6 +121,7 @@ class LLM:
         *,
         prediction: str | Sequence[str | None] | None = None,
         drafter: str | Sequence[str | None] | None = None,
+        request_type: str | Sequence[str | None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[RequestOutput]:
         """Complete one or many prompts, all in one batch.
@@ -122,6 +132,8 @@ class LLM:
             prediction: the expected answer, for all or one for each prompt.
             drafter: one of the loaded drafters, for all or one for each prompt: ``none``,
                 ``auto``, ``ngram``, ``prediction`` and the configured one are there.
+            request_type: what kind of request it is, in a word of yours, for all or one for each
+                prompt; records and reports tell requests apart by it.
             on_progress: called with (finished, all) whenever a request ends.
 
         Returns:
@@ -138,6 +150,7 @@ class LLM:
                 _for_each("params", params, len(many), SamplingParams),
                 _for_each("prediction", prediction, len(many), str),
                 _for_each("drafter", drafter, len(many), str),
+                _for_each("request_type", request_type, len(many), str),
                 strict=True,
             )
         ]
@@ -150,6 +163,7 @@ class LLM:
         *,
         prediction: str | Sequence[str | None] | None = None,
         drafter: str | Sequence[str | None] | None = None,
+        request_type: str | Sequence[str | None] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation or many.
 
@@ -159,6 +173,7 @@ class LLM:
             params: for all, or one for each conversation.
             prediction: the expected answer, as in `generate`.
             drafter: one of the loaded drafters, as in `generate`.
+            request_type: as in `generate`.
 
         Raises:
             InvalidValueError: something cannot be honoured, or the model has no chat template.
@@ -171,7 +186,8 @@ class LLM:
         for conversation in conversations:
             check_type("messages", conversation, list | tuple, "a list of messages")
         prompts = [self.tokenizer.encode_chat(conversation) for conversation in conversations]
-        return self.generate(prompts, params, prediction=prediction, drafter=drafter)
+        more = {"prediction": prediction, "drafter": drafter, "request_type": request_type}
+        return self.generate(prompts, params, **more)  # type: ignore[arg-type]
 
     def stream(
         self,
@@ -180,6 +196,7 @@ class LLM:
         *,
         prediction: str | None = None,
         drafter: str | None = None,
+        request_type: str | None = None,
     ) -> Iterator[StreamChunk]:
         """Yield text as it becomes certain; the last chunk carries the whole result.
 
@@ -192,7 +209,8 @@ class LLM:
         [chosen] = _for_each("params", params, 1, SamplingParams)
         [expected] = _for_each("prediction", prediction, 1, str)
         [name] = _for_each("drafter", drafter, 1, str)
-        request = self._request(prompt, chosen, expected, name)  # type: ignore[arg-type]
+        [kind] = _for_each("request_type", request_type, 1, str)
+        request = self._request(prompt, chosen, expected, name, kind)  # type: ignore[arg-type]
         self.engine.admission.check(request)  # now, not when the first chunk is asked for
         return self._stream(request)
 
@@ -224,6 +242,7 @@ class LLM:
                     )
         finally:
             self.engine.abort(request.request_id)
+            self._record(request, sequences)
 
     def _run(
         self, requests: Sequence[Request], on_progress: Callable[[int, int], None] | None
@@ -241,7 +260,21 @@ class LLM:
         finally:
             for request in requests:
                 self.engine.abort(request.request_id)
+            for pair in zip(requests, groups, strict=False):
+                self._record(*pair)
         return [self._result(*pair) for pair in zip(requests, groups, strict=True)]
+
+    def _record(self, request: Request, sequences: Sequence[EngineSequence]) -> None:
+        """Hand a request that has ended to the record, if there is one."""
+        if self.recorder is None:
+            return
+        text = None
+        if self.recorder.keep_text:
+            text = self.tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False)
+        controller = self.engine.controller
+        self.recorder.add(
+            take_row(request, sequences, controller, self.model, self.guarantee, text)
+        )
 
     def _request(
         self,
@@ -249,6 +282,7 @@ class LLM:
         params: SamplingParams,
         prediction: str | None,
         drafter: str | None,
+        request_type: str | None,
     ) -> Request:
         token_ids = self._token_ids(prompt)
         expected = self.tokenizer.encode(prediction, special=False) if prediction else ()
@@ -258,6 +292,7 @@ class LLM:
             params=params,
             prediction=tuple(expected),
             drafter=drafter,
+            request_type=request_type or "",
         )
 
     def _token_ids(self, prompt: Prompt) -> tuple[int, ...]:

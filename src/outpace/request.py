@@ -172,6 +172,7 @@ class Request:
         drafter: the name of one of the engine's drafters, or None for its default.
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
         tenant: whose request it is; drafters that learn from texts keep tenants apart.
+        request_type: what kind of request it is, in the client's or a rule's word; "" if unknown.
     """
 
     request_id: str
@@ -181,6 +182,7 @@ class Request:
     drafter: str | None = None
     num_speculative_tokens: int | None = None
     tenant: str = ""
+    request_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

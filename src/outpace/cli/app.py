@@ -16,6 +16,7 @@ from outpace.cli.generate import generate
 from outpace.cli.index import app as index_app
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
+from outpace.cli.record_report import report
 
 app = typer.Typer(
     name="outpace",
@@ -53,3 +54,4 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(calibrate_app, name="calibrate")
 app.command()(prove)
 app.add_typer(index_app, name="index")
+app.command()(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from time import perf_counter
@@ -65,6 +66,7 @@ class Engine:
             blocks, config.max_num_seqs, config.max_num_batched_tokens, self._forget_draft
         )
         self._by_request: dict[str, list[Sequence]] = {}
+        self.on_step: Callable[[StepRecord], None] = _ignore  # for whoever watches the steps
 
     def add(self, request: Request) -> list[Sequence]:
         """Take in a request; returns its n sequences, which fill up as steps are made.
@@ -129,13 +131,18 @@ class Engine:
         outcomes = [_count(*pair) for pair in zip(segments, emissions, strict=True)]
         rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
         rest = perf_counter() - began - draft_seconds - verify_seconds
-        self.controller.record(
-            StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes), rest)
-        )
+        record = StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes), rest)
+        self.controller.record(record)
+        self.on_step(record)
 
         self._retire_finished()
-        _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
-        return [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+        whole = perf_counter() - began
+        _share_time(parts, draft_seconds, verify_seconds, whole)
+        progress = [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+        for one in progress:
+            pace = one.sequence.counts.pace
+            pace.add(whole, one.num_new, len(parts), clean=rows is not None)
+        return progress
 
     def _budgets(self) -> dict[int, Budget]:
         """How many draft tokens each running sequence gets, noting why where it is none."""
@@ -235,11 +242,16 @@ class Engine:
         self.drafting.forget(sequence.drafter, sequence.seq_id)
 
 
+def _ignore(step: StepRecord) -> None:
+    """Nobody watches."""
+
+
 def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
     """Book a segment's outcome with its sequence, and report it."""
     sequence, tree = segment.part.sequence, segment.tree
     accepted = sum(emission.node is not None for emission in emissions)
     rejected = bool(emissions) and emissions[-1].rejected
+    sequence.counts.asked += segment.part.draft_budget
     if emissions:
         sequence.counts.record(tree, len(emissions), accepted, rejected)
     return Outcome(

@@ -142,4 +142,5 @@ class Scheduler:
         sequence.num_computed = 0
         self.waiting.appendleft(sequence)
         self.num_preemptions += 1
+        sequence.num_preemptions += 1
         self._on_preempt(sequence)

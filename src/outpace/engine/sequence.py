@@ -53,6 +53,7 @@ class Sequence:
         index: which of the request's n samples it is.
         leader: the first sample of the same request, whose prompt the others reuse.
         num_cached: tokens that the prefix cache held when it was first admitted.
+        num_preemptions: how often it lost its blocks.
     """
 
     seq_id: int
@@ -67,6 +68,7 @@ class Sequence:
     leader: Sequence | None = None
     num_computed: int = 0
     num_cached: int | None = None
+    num_preemptions: int = 0
     table: BlockTable = field(default_factory=BlockTable)
     counts: SpeculationCounts = field(default_factory=SpeculationCounts)
     arrived: float = field(default_factory=perf_counter)
