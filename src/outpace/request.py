@@ -164,6 +164,8 @@ class Request:
         prediction: token ids that the caller expects as the answer, for that drafter.
         drafter: the name of one of the engine's drafters, or None for its default.
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
+        tenant: whose request it is; cached text and learned guesses are not shared between
+            tenants.
     """
 
     request_id: str
@@ -172,6 +174,7 @@ class Request:
     prediction: tuple[int, ...] = ()
     drafter: str | None = None
     num_speculative_tokens: int | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,8 @@ class Speculation:
         draft_seconds, verify_seconds, rest_seconds: this sequence's share of the time spent
             proposing, in the target's forward pass, and in everything else.
         off_reason: why nothing was drafted at some or all steps; empty if always on.
+        by_source: drafted and accepted tokens by the drafter that proposed them, where a
+            drafter asks others.
     """
 
     drafter: str
@@ -233,6 +238,7 @@ class Speculation:
     verify_seconds: float
     rest_seconds: float
     off_reason: str
+    by_source: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +257,15 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds from the request's arrival, and its rate of generation."""
+    """Seconds from the request's arrival, and its rate of generation.
+
+    ``queue_seconds`` is how long it waited for its first step.
+    """
 
     first_token_seconds: float
     total_seconds: float
     tokens_per_second: float
+    queue_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +324,11 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A piece of a sample while it is being made; ``output`` comes with the last chunk of all."""
+    """A piece of a sample while it is being made; ``output`` comes with the last chunk of all.
+
+    ``text`` is what became certain, which can lag behind the tokens. ``logprobs`` are those of
+    ``token_ids``, if asked for; ``target_steps`` and ``drafted`` are what the piece took.
+    """
 
     index: int
     text: str
@@ -322,3 +336,7 @@ class StreamChunk:
     accepted: tuple[bool, ...]
     finish_reason: FinishReason | None = None
     output: RequestOutput | None = None
+    stop_reason: str | int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    target_steps: int = 0
+    drafted: int = 0
