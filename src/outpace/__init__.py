@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InvalidValueError,
         OutpaceError,
     )
+    from outpace.grammar import Grammar
     from outpace.llm import LLM
     from outpace.request import (
         CompletionOutput,
@@ -52,6 +53,7 @@ __all__ = [
     "EngineConfig",
     "FinishReason",
     "FirstOfConfig",
+    "Grammar",
     "InvalidValueError",
     "ModelDraftConfig",
     "NgramConfig",
@@ -87,6 +89,7 @@ _HOMES = {
         "InvalidValueError",
         "OutpaceError",
     ),
+    "outpace.grammar": ("Grammar",),
     "outpace.llm": ("LLM",),
     "outpace.request": (
         "CompletionOutput",

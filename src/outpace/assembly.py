@@ -31,6 +31,8 @@ from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.grammar.compiler import GrammarCompiler
+from outpace.grammar.vocabulary import grammar_vocabulary
 from outpace.kernels.native import kernels
 from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
@@ -166,12 +168,21 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         drafters,
         config.drafter.name,
         lambda params: SequenceText.opener(tokenizer, params),
+        _grammars(target.config, tokenizer),
     )
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
     controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+
+
+def _grammars(target: ModelConfig, tokenizer: Tokenizer) -> GrammarCompiler:
+    size = target.vocab_size
+    ends = frozenset(token for token in target.eos_token_ids if token < size)
+    return GrammarCompiler(
+        lambda: grammar_vocabulary(tokenizer.serialized(), size, ends), size, ends
+    )
 
 
 def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:

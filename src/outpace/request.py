@@ -9,6 +9,7 @@ from typing import Any
 
 from outpace.config import check_integer, check_number, check_type
 from outpace.errors import InvalidValueError
+from outpace.grammar import Grammar
 
 MAX_STOP_STRINGS = 64
 MAX_TOP_LOGPROBS = 100
@@ -20,8 +21,8 @@ class SamplingParams:
     """How tokens are chosen and when a sequence ends.
 
     Each parameter is honoured at every draft position. The order in which they act on the
-    logits is: ``logit_bias``, penalties, ``min_tokens``, ``temperature``, ``min_p``,
-    ``top_k``, ``top_p``.
+    logits is: ``logit_bias``, penalties, ``grammar``, ``min_tokens``, ``temperature``,
+    ``min_p``, ``top_k``, ``top_p``.
 
     Attributes:
         temperature: 0 is greedy; otherwise logits are divided by it.
@@ -46,6 +47,9 @@ class SamplingParams:
             logits, before any parameter above.
         n: how many samples of the same prompt.
         skip_special_tokens: leave control tokens out of the text.
+        grammar: what the answer must belong to; None leaves it free. The sequence ends where
+            the grammar does, also before ``min_tokens``; a stop text, a stop token or a limit
+            may still cut it short.
     """
 
     temperature: float = 0.0
@@ -65,6 +69,7 @@ class SamplingParams:
     logprobs: int | None = None
     n: int = 1
     skip_special_tokens: bool = True
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -75,6 +80,7 @@ class SamplingParams:
             raise InvalidValueError("logit_bias", self.logit_bias, "must map token ids to numbers")
         for name in ("ignore_eos", "skip_special_tokens"):
             check_type(name, getattr(self, name), bool, "True or False")
+        check_type("grammar", self.grammar, Grammar | None, "a Grammar or None")
         self._check_numbers()
         self._check_lengths()
         self._check_stops()
@@ -146,11 +152,12 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
 
 
 class FinishReason(StrEnum):
-    """Why a sequence ended."""
+    """Why a sequence ended; ``error`` is a failure of this sequence alone, as its grammar's."""
 
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +250,10 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class CompletionOutput:
-    """One sample of a request, whole."""
+    """One sample of a request, whole.
+
+    ``stop_reason`` is the stop text or token that ended it, or what went wrong after ``error``.
+    """
 
     index: int
     text: str

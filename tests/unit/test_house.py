@@ -16,6 +16,7 @@ LONGEST_FUNCTION = 60
 FLOORS = [
     {"errors", "charts"},
     {"config"},
+    {"grammar"},
     {"request"},
     {"cache", "sampling", "text", "control", "kernels"},
     {"model"},

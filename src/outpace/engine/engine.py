@@ -173,6 +173,9 @@ class Engine:
         num_top = sequence.request.params.logprobs
         emissions: list[Emission] = []
         for emission in sequence.verifier.verify(segment.tree, target):
+            if sequence.history.failure:
+                sequence.output.fail(sequence.history.failure)
+                break
             emissions.append(emission)
             logprob = None
             if num_top is not None:

@@ -199,6 +199,11 @@ class Tokenizer:
     def _new_pieces(self) -> Callable[[], Pieces]:
         return pieces_factory(self._backend)
 
+    def serialized(self) -> str:
+        """Return the whole tokenizer in the format of tokenizer.json."""
+        text: str = self._backend.to_str()
+        return text
+
     def vocabulary(self) -> Mapping[str, int]:
         """Return all tokens, added ones too, with their ids."""
         return self._vocab

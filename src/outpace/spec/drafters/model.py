@@ -89,7 +89,7 @@ class ModelDrafter:
             logits = self._forward(active)
             for run, row in zip(active, logits, strict=True):
                 self._extend(run, row)
-            active = [run for run in active if len(run.tokens) < run.ask.budget]
+            active = [r for r in active if len(r.tokens) < r.ask.budget and not r.history.ended]
         return [
             DraftTree(reason=reason) if reason else self._tree(runs[ask.seq_id])
             for ask, reason in zip(asks, obstacles, strict=True)
