@@ -26,7 +26,7 @@ from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
-from outpace.engine.costs import model_cost, usable_cores
+from outpace.engine.costs import checkpoint_fingerprint, model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
@@ -72,6 +72,11 @@ class Assembly:
     plan: MemoryPlan
     guarantee: str
     costs: Mapping[str, MeasuredCost]
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints apart."""
+        return checkpoint_fingerprint(self.folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from outpace.assembly import assemble
+from outpace.cache.plan import MemoryPlan
 from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
 from outpace.engine.ticket import Ticket
 from outpace.errors import InvalidValueError
@@ -78,6 +80,18 @@ class LLM:
     def guarantee(self) -> str:
         """What was found to hold on this machine: ``bit-exact`` or ``near-tie``."""
         return self._assembly.guarantee
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints and precisions apart: where it differs, so may the tokens."""
+        decoder = self.engine.runner.decoder
+        parts = f"{self._assembly.fingerprint} {decoder.dtype} {decoder.weight_bytes}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:12]
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """What the memory is used for."""
+        return self._assembly.plan
 
     @property
     def max_model_len(self) -> int:

@@ -24,7 +24,7 @@ FLOORS = [
     {"engine"},
     {"assembly"},
     {"llm"},
-    {"demo", "bench", "plan", "prove", "doctor"},
+    {"demo", "bench", "plan", "prove", "doctor", "server"},
     {"cli"},
 ]
 

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TypeVar
 
@@ -28,11 +28,15 @@ class LoopOverError(OutpaceError):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What became of a request: pieces that were made, or the error that ended it."""
+    """What became of a request: pieces that were made, or the error that ended it.
+
+    ``at`` is when, by `time.perf_counter`.
+    """
 
     request_id: str
     chunks: tuple[StreamChunk, ...] = ()
     error: Exception | None = None
+    at: float = field(default_factory=perf_counter)
 
 
 class StepLoop:

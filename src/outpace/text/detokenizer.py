@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -62,6 +63,22 @@ def pieces_factory(backend: Backend) -> Callable[[], Pieces]:
     return lambda: _WindowPieces(backend)
 
 
+def bytes_of_tokens(backend: Backend) -> Callable[[int], bytes]:
+    """Choose how a tokenizer's tokens become bytes, each on its own."""
+    decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder is not None else {}
+    kinds = [step.get("type") for step in decoder.get("decoders", [decoder])]
+    if kinds == ["ByteLevel"]:
+        return lambda token_id: _token_bytes(backend.id_to_token(token_id) or "")
+
+    def from_text(token_id: int) -> bytes:
+        token = backend.id_to_token(token_id) or ""
+        if "ByteFallback" in kinds and _BYTE_TOKEN.fullmatch(token):
+            return bytes((int(token[3:5], 16),))
+        return token.replace("▁", " ").encode("utf-8")
+
+    return from_text
+
+
 def _leading_space(steps: Sequence[dict[str, Any]]) -> bool | None:
     """Whether a SentencePiece decoder drops the first space; None if it is another decoder."""
     shapes = [tuple(sorted((k, str(v)) for k, v in step.items())) for step in steps]
@@ -76,6 +93,9 @@ def _leading_space(steps: Sequence[dict[str, Any]]) -> bool | None:
     if shapes == core:
         return False
     return True if shapes == [*core, strip] else None
+
+
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 class _ByteLevelPieces:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from outpace.errors import CheckpointError, InvalidValueError
 from outpace.text.chat import Guard, checked_messages, load_template, render
-from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory
+from outpace.text.detokenizer import Detokenizer, Pieces, bytes_of_tokens, pieces_factory
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -194,6 +194,11 @@ class Tokenizer:
         """Return a decoder for one stream of ids."""
         skip = self.all_special_ids if skip_special_tokens else frozenset()
         return Detokenizer(self._new_pieces(), skip)
+
+    @functools.cached_property
+    def token_bytes(self) -> Callable[[int], bytes]:
+        """The bytes that a token stands for, which can be a part of a character; b"" of none."""
+        return bytes_of_tokens(self._backend)
 
     @functools.cached_property
     def _new_pieces(self) -> Callable[[], Pieces]:
