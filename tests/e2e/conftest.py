@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outpace.llm import LLM
+
+from serving import Running, serving
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +20,11 @@ def tiny_llm(tiny_folder: Path) -> LLM:
 def demo_llm(request: pytest.FixtureRequest, demo_folder: Path) -> LLM:
     """The demo model in each precision; a cache that is too small for eight requests at once."""
     return LLM(str(demo_folder), "auto", num_speculative_tokens=5, dtype=request.param)
+
+
+@pytest.fixture(scope="session")
+def tiny_server(tiny_folder: Path) -> Iterator[Running]:
+    """A server around a tiny model with a small batch; tests share it."""
+    llm = LLM(str(tiny_folder), "auto", num_speculative_tokens=4, dtype="float32", max_num_seqs=6)
+    with serving(llm) as server:
+        yield server

@@ -81,8 +81,10 @@ class Sequence:
     @property
     def cache_salt(self) -> bytes:
         """Starts the names of its cache blocks, so that other tenants cannot find them."""
-        tenant = self.request.tenant
-        return hashlib.blake2b(tenant.encode(), digest_size=16).digest() if tenant else b""
+        if not self.request.tenant:
+            return b""
+        name = self.request.tenant.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(name, digest_size=16).digest()
 
     @property
     def num_prompt(self) -> int:

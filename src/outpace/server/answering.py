@@ -83,9 +83,11 @@ async def _disconnected(http: HttpRequest) -> None:
 
 async def _whole(job: Job, reply: Reply) -> dict[str, Any]:
     choices = _Choices(job, reply)
+    for _ in choices.begin():
+        pass  # a choice keeps its pieces
     async for place, chunk in job.chunks():
         for _ in choices.take(place, chunk):
-            pass  # the choice keeps its pieces
+            pass
     whole = [{"index": i, **choice.whole()} for i, choice in enumerate(choices.all)]
     return {**reply.head(job, reply.name), "choices": whole, **_tail(job)}
 

@@ -40,49 +40,60 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
-
-        async def send_named(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
-            await send(message)
-
-        request_id = uuid4().hex
-        too_large = ApiError(
-            413, f"body: more than {self._most} bytes; send less", "body_too_large"
-        )
+        door = _Door(receive, send, self._most)
         try:
-            self._check(scope, too_large)
-            await self._app(scope, self._counted(receive, too_large), send_named)
+            self._check(scope, door)
+            await self._app(scope, door.receive, door.send)
         except ApiError as error:
-            if started:
+            if door.started:
                 raise
+            door.refusal = error
+        if door.refusal is not None and not door.started:
+            error = door.refusal
+            door.refusal = None
             self._refused(error.status)
             headers = {**error.headers, "Connection": "close"}  # the body was not read
-            await JSONResponse(error.body, error.status, headers)(scope, receive, send_named)
+            await JSONResponse(error.body, error.status, headers)(scope, receive, door.send)
 
-    def _check(self, scope: Scope, too_large: ApiError) -> None:
+    def _check(self, scope: Scope, door: _Door) -> None:
         headers = Headers(scope=scope)
         if scope["path"] not in OPEN_PATHS:
             scope[CALLER] = self._keys.caller(headers.get("authorization"))
         stated = headers.get("content-length", "")
         if stated.isascii() and stated.isdigit() and int(stated[:18]) > self._most:
-            raise too_large
+            raise door.too_large()
 
-    def _counted(self, receive: Receive, too_large: ApiError) -> Receive:
+
+class _Door:
+    """The two directions of one request, counted and named."""
+
+    def __init__(self, receive: Receive, send: Send, most: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._most = self._left = most
+        self._request_id = uuid4().hex
+        self.started = False
+        self.refusal: ApiError | None = None
+
+    def too_large(self) -> ApiError:
+        return ApiError(413, f"body: more than {self._most} bytes; send less", "body_too_large")
+
+    async def receive(self) -> Message:
         """Bodies may come without their length, or with a wrong one."""
-        left = self._most
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            self.refusal = self.too_large()
+            raise self.refusal
+        return message
 
-        async def counted() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise too_large
-            return message
-
-        return counted
+    async def send(self, message: Message) -> None:
+        """Pass an answer on, unless the request was refused: then it is about half a body."""
+        if self.refusal is not None:
+            return
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self._request_id
+            headers["X-Content-Type-Options"] = "nosniff"
+        await self._send(message)

@@ -188,6 +188,7 @@ class OrderReader:
         return stops
 
     def _grammar(self, body: SharedFields) -> Grammar | None:
+        settings = self._settings
         found = {
             "response_format": _form(body.response_format),
             "guided_regex": body.guided_regex and Grammar.regex(body.guided_regex),
@@ -201,7 +202,10 @@ class OrderReader:
             names = " and ".join(asked)
             raise bad_request(next(iter(asked)), f"{names}: give one of them")
         for name, grammar in asked.items():
-            size, most = len(grammar.text.encode()), self._settings.max_grammar_bytes
+            size, most = (
+                len(grammar.text.encode("utf-8", "surrogatepass")),
+                settings.max_grammar_bytes,
+            )
             if size > most:
                 raise bad_request(name, f"{name}: {size} bytes; give at most {most}")
             return grammar
