@@ -12,7 +12,7 @@ from llguidance import TokenizerWrapper
 from outpace.grammar.compiler import GrammarCompiler
 
 END = 2
-_PAIRS = [b'":', b'",', b'{"', b'"}', b"tr", b"ue", b"12", b"[]", b"{}", b"ab", b"a\"", b'["']
+_PAIRS = [b'":', b'",', b'{"', b'"}', b"tr", b"ue", b"12", b"[]", b"{}", b"ab", b'a"', b'["']
 _CHARACTERS = b' "{}[],:-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFG_+/\\<>()=*?!#%&;@$~'
 TOKENS: list[bytes] = [b"<0>", b"<1>", b"<end>", *(bytes([c]) for c in _CHARACTERS), *_PAIRS]
 TOKENS += [b"%dz" % i for i in range(96 - len(TOKENS))]

@@ -17,6 +17,7 @@ from outpace.config import (
     AUTO_DRAFTER,
     Dtype,
     EngineConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     PredictionConfig,
@@ -62,8 +63,8 @@ _TARGET_SECONDS, _DRAFT_SECONDS = 1.6, 0.4
 class Assembly:
     """A ready engine and what belongs to it.
 
-    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the configured
-    drafter under its name if it has a model.
+    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
+    model under the name of its source.
     """
 
     engine: Engine
@@ -284,6 +285,7 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
         "none": NoneDrafter(),
         "ngram": make_drafter(NgramConfig(), workshop),
         "prediction": make_drafter(PredictionConfig(), workshop),
+        "grammar": make_drafter(GrammarDraftConfig(), workshop),
         "auto": make_drafter(AUTO_DRAFTER, workshop),
     }
     drafters[config.drafter.name] = make_drafter(config.drafter, workshop)
@@ -302,7 +304,7 @@ def _measure(
     costs = {"target": source.cost(runner, _TARGET_SECONDS)}
     if drafts:
         source, runner = drafts[0]
-        costs[config.drafter.name] = source.cost(runner, _DRAFT_SECONDS)
+        costs[ModelDraftConfig.name] = source.cost(runner, _DRAFT_SECONDS)
     return costs
 
 

@@ -67,7 +67,7 @@ def clean(tiny_server: Running) -> Iterator[Running]:
 
 
 CHECK = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -113,7 +113,10 @@ def test_what_the_document_allows_is_answered(clean: Running) -> None:
         "/metrics",
     }
     for operation in operations:
-        for mode in schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE:
+        modes = [schemathesis.GenerationMode.POSITIVE]
+        if operation.body:  # without one there is nothing that could be wrong
+            modes.append(schemathesis.GenerationMode.NEGATIVE)
+        for mode in modes:
             _try(operation.as_strategy(generation_mode=mode))
 
 

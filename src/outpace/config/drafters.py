@@ -80,6 +80,13 @@ class PredictionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarDraftConfig:
+    """What a request's grammar forces; nothing for requests without one."""
+
+    name = "grammar"
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -100,8 +107,8 @@ class FirstOfConfig:
 
 
 # What can stand in a list of drafters; a new drafter is one more here.
-_Single = NgramConfig | ModelDraftConfig | PredictionConfig
+_Single = NgramConfig | ModelDraftConfig | PredictionConfig | GrammarDraftConfig
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig
 
-AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), NgramConfig()))
+AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), GrammarDraftConfig(), NgramConfig()))

@@ -11,6 +11,7 @@ from outpace.config.drafters import (
     AUTO_DRAFTER,
     DrafterConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
@@ -57,6 +58,7 @@ _SPELLINGS = {
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),
+    "grammar": _Spelling(bare=GrammarDraftConfig()),
 }
 
 # A "+" joins drafters where the name of one follows; any other belongs to a path.

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _KEPT = 64  # compiled grammars
 # White space between the parts of JSON is free, but a model must not get lost in it.
 _FREE_SPACE: Any = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,64}"}
-# What compiling and one mask may cost at most: some 50 ms and some 10 ms on a slow core.
+# What compiling may cost, and one mask: for what these let through there is a limit of time.
 _LIMITS = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 100_000,
-    "step_max_items": 50_000,
+    "step_max_items": 10_000,
     "max_items_in_row": 2_000,
     "max_lexer_states": 50_000,
     "max_grammar_size": 250_000,
@@ -54,7 +54,7 @@ class GrammarCompiler:
         self._end_token_ids = end_token_ids
         self._vocabulary: LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, GrammarMatcher] = OrderedDict()
-        self._lock = Lock()
+        self._lock, self._vocabulary_lock = Lock(), Lock()
 
     def compile(self, grammar: Grammar) -> GrammarMatcher:
         """The state before the first token.
@@ -65,13 +65,14 @@ class GrammarCompiler:
         """
         with self._lock:
             found = self._compiled.get(grammar)
-            if found is None:
-                found = self._compile(grammar)
-                self._compiled[grammar] = found
-                while len(self._compiled) > _KEPT:
-                    self._compiled.popitem(last=False)
+        # Outside the lock: whoever looks for another grammar must not wait for this one.
+        compiled = found or self._compile(grammar)
+        with self._lock:
+            kept = self._compiled.setdefault(grammar, compiled)
             self._compiled.move_to_end(grammar)
-            return found.copy()
+            while len(self._compiled) > _KEPT:
+                self._compiled.popitem(last=False)
+            return kept.copy()
 
     def _compile(self, grammar: Grammar) -> GrammarMatcher:
         try:
@@ -80,13 +81,14 @@ class GrammarCompiler:
             raise InvalidValueError(
                 "grammar", grammar.kind, "needs llguidance: pip install 'outpace[grammar]'"
             ) from error
-        if self._vocabulary is None:
-            self._vocabulary = self._open_vocabulary()
+        with self._vocabulary_lock:
+            if self._vocabulary is None:
+                self._vocabulary = self._open_vocabulary()
         limits = llguidance.LLParserLimits(**_LIMITS)  # type: ignore[arg-type]
         try:
             source = _source(grammar)
             state = llguidance.LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _refusal(grammar, str(error)) from error
         if state.is_error():
             raise _refusal(grammar, state.get_error())
@@ -104,7 +106,7 @@ def _source(grammar: Grammar) -> str:
     match grammar.kind:
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
-        case "lark":
+        case "lark" | "tools":
             return LLMatcher.grammar_from_lark(grammar.text)
         case _:
             schema = grammar.value

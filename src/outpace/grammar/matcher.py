@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 _SMOOTHING = 0.25
+# Processor time for one token. A usual grammar takes a thousandth of it.
+_LONGEST_SECONDS = 0.5
 
 
 class GrammarMatcher:
@@ -23,7 +25,7 @@ class GrammarMatcher:
             a whole text of the grammar.
         failure: why no further token can be judged; empty while all is well. A failed matcher
             allows everything, and whoever emits tokens must end the sequence instead.
-        mask_seconds: what a mask has cost of late.
+        mask_seconds: processor time that a mask has taken of late.
 
     Args:
         matcher: the library's state.
@@ -53,10 +55,11 @@ class GrammarMatcher:
     def allowed(self) -> NDArray[np.bool_]:
         """Which tokens may come next, ``[vocab]``; end tokens where the text may end here."""
         if self._allowed is None:
-            began = perf_counter()
+            began = thread_time()
             self._allowed = self._mask()
-            spent = perf_counter() - began
+            spent = thread_time() - began
             self.mask_seconds += _SMOOTHING * (spent - self.mask_seconds)
+            self._check_time(spent)
         return self._allowed
 
     def _mask(self) -> NDArray[np.bool_]:
@@ -78,8 +81,10 @@ class GrammarMatcher:
         if token in self.end_token_ids:
             self._ended = True
             return
+        began = thread_time()
         self._matcher.consume_token(token)
         self._note_failure()
+        self._check_time(thread_time() - began)
         self._ended = not self.failure and self._matcher.is_stopped()
 
     def copy(self) -> GrammarMatcher:
@@ -102,6 +107,11 @@ class GrammarMatcher:
         if not self.open:
             return 0
         return self._matcher.validate_tokens(list(tokens))
+
+    def _check_time(self, spent: float) -> None:
+        """Other requests wait meanwhile: once is enough."""
+        if spent > _LONGEST_SECONDS and not self.failure:
+            self.failure = f"the grammar took {spent:.1f} s for one token; make it simpler"
 
     def _note_failure(self) -> None:
         if self._matcher.is_error():

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from outpace.config import check_type
 from outpace.errors import InvalidValueError
 
-GrammarKind = Literal["json_object", "json_schema", "regex", "lark"]
-MAX_GRAMMAR_CHARACTERS = 256 * 1024
-_KINDS = ("json_object", "json_schema", "regex", "lark")
+GrammarKind = Literal["json_object", "json_schema", "regex", "lark", "tools"]
+MAX_SCHEMA_CHARACTERS = 128 * 1024
+# Expressions and grammars can ask for far more work in fewer characters.
+MAX_GRAMMAR_CHARACTERS = 8 * 1024
+_KINDS = ("json_object", "json_schema", "regex", "lark", "tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,9 @@ class Grammar:
 
     Attributes:
         kind: ``json_object`` (any JSON object), ``json_schema``, ``regex`` (the whole answer,
-            without look-around and back-references), or ``lark`` (a context-free grammar in
-            llguidance's dialect of Lark, which begins at the rule ``start``).
+            without look-around and back-references), ``lark`` (a context-free grammar in
+            llguidance's dialect of Lark, which begins at the rule ``start``), or ``tools``: the
+            same, put together by `outpace.text.tools` around the schemas of arguments.
         text: the schema as JSON, the expression or the grammar; empty for ``json_object``.
 
     Raises:
@@ -43,11 +46,11 @@ class Grammar:
             return
         if not self.text:
             raise InvalidValueError(self.kind, "", "must have at least one character")
-        if len(self.text) > MAX_GRAMMAR_CHARACTERS:
+        schemas = self.kind in ("json_schema", "tools")
+        most = MAX_SCHEMA_CHARACTERS if schemas else MAX_GRAMMAR_CHARACTERS
+        if len(self.text) > most:
             raise InvalidValueError(
-                self.kind,
-                f"{len(self.text)} characters",
-                f"give at most {MAX_GRAMMAR_CHARACTERS}",
+                self.kind, f"{len(self.text)} characters", f"give at most {most}"
             )
         if self.kind == "json_schema":
             _check_schema(self.text)

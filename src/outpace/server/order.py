@@ -188,7 +188,6 @@ class OrderReader:
         return stops
 
     def _grammar(self, body: SharedFields) -> Grammar | None:
-        settings = self._settings
         found = {
             "response_format": _form(body.response_format),
             "guided_regex": body.guided_regex and Grammar.regex(body.guided_regex),
@@ -202,10 +201,8 @@ class OrderReader:
             names = " and ".join(asked)
             raise bad_request(next(iter(asked)), f"{names}: give one of them")
         for name, grammar in asked.items():
-            size, most = (
-                len(grammar.text.encode("utf-8", "surrogatepass")),
-                settings.max_grammar_bytes,
-            )
+            most = self._settings.max_grammar_bytes
+            size = len(grammar.text.encode("utf-8", "surrogatepass"))
             if size > most:
                 raise bad_request(name, f"{name}: {size} bytes; give at most {most}")
             return grammar

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +31,8 @@ class Ask:
         history: tokens so far, for the sampler; ``copy`` it before running ahead.
         wants_probs: whether the verifier can use the distributions q.
         prediction: tokens that the caller expects as the whole answer, or empty.
+        by_source: the most nodes for single sources of a drafter that has several, where they
+            differ; a source with 0 is not to be asked.
     """
 
     seq_id: int
@@ -42,6 +44,7 @@ class Ask:
     history: TokenHistory
     wants_probs: bool
     prediction: tuple[int, ...]
+    by_source: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,14 @@ class Drafter(Protocol):
 
     name: str
     taps: tuple[int, ...] | None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names under which its trees come (`DraftTree.source`), in the order of asking.
+
+        Costs and acceptance are counted by them.
+        """
+        ...
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """A tree for each ask, in their order; an empty tree where there is nothing to say."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 
 
 class FirstOfDrafter:
     """Asks its drafters in order; each is asked only for what the earlier ones left open.
+
+    A draft that leaves a request's grammar at once is none: the next in order is asked.
 
     Args:
         drafters: in order of preference, the cheap and sure ones first.
@@ -17,6 +21,7 @@ class FirstOfDrafter:
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self.name = "+".join(drafter.name for drafter in drafters)
+        self.sources: tuple[str, ...] = tuple(s for drafter in drafters for s in drafter.sources)
         self._drafters = tuple(drafters)
         wanted = [d.taps for d in drafters if d.taps is not None]
         if len(set(wanted)) > 1:
@@ -27,10 +32,12 @@ class FirstOfDrafter:
         """For each ask the first tree that is not empty."""
         trees = [DraftTree()] * len(asks)
         for drafter in self._drafters:
-            left = [i for i, tree in enumerate(trees) if len(tree) == 0]
+            left = {i: _limited(asks[i], drafter) for i, t in enumerate(trees) if len(t) == 0}
+            left = {i: ask for i, ask in left.items() if ask.budget > 0}
             if not left:
-                break
-            for i, tree in zip(left, drafter.propose([asks[i] for i in left]), strict=True):
+                continue
+            for i, tree in zip(left, drafter.propose(list(left.values())), strict=True):
+                tree = lawful(tree, asks[i].history)
                 trees[i] = tree if len(tree) or tree.reason else trees[i]
         return trees
 
@@ -43,3 +50,9 @@ class FirstOfDrafter:
         """Everyone forgets."""
         for drafter in self._drafters:
             drafter.forget(seq_id)
+
+
+def _limited(ask: Ask, drafter: Drafter) -> Ask:
+    """The ask with what this drafter's sources may propose."""
+    most = max(ask.by_source.get(source, ask.budget) for source in drafter.sources)
+    return ask if most >= ask.budget else replace(ask, budget=most)

@@ -69,6 +69,7 @@ class ModelDrafter:
     """
 
     name = "model"
+    sources: tuple[str, ...] = ("model",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, runner: ModelRunner, block_size: int, vocab_size: int) -> None:

@@ -17,6 +17,7 @@ class NgramDrafter:
     """Continues as the longest, most recent match of the last tokens did (Saxena 2023)."""
 
     name = "ngram"
+    sources: tuple[str, ...] = ("ngram",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, config: NgramConfig) -> None:

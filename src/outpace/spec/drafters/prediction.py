@@ -34,6 +34,7 @@ class PredictionDrafter:
     """
 
     name = "prediction"
+    sources: tuple[str, ...] = ("prediction",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, config: PredictionConfig, default: tuple[int, ...] = ()) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from outpace.config import (
     DrafterConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
@@ -16,6 +17,7 @@ from outpace.config import (
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.grammar import GrammarDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
@@ -56,6 +58,8 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             return NoneDrafter()
         case NgramConfig():
             return NgramDrafter(config)
+        case GrammarDraftConfig():
+            return GrammarDrafter()
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
