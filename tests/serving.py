@@ -114,11 +114,19 @@ def folded(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for event in pieces:
         for piece in event["choices"]:
             whole = choices.setdefault(
-                piece["index"], {"text": "", "logprobs": None, "finish_reason": None, "role": None}
+                piece["index"],
+                {"text": "", "logprobs": None, "finish_reason": None, "role": None, "calls": []},
             )
             assert whole["finish_reason"] is None, "a piece after the end"
             delta = piece.get("delta", {})
             whole["text"] += piece.get("text", "") + (delta.get("content") or "")
+            for call in delta.get("tool_calls") or ():
+                function = call["function"]
+                if call["index"] == len(whole["calls"]):
+                    assert call["id"]
+                    assert call["type"] == "function"
+                    whole["calls"].append([function["name"], ""])
+                whole["calls"][call["index"]][1] += function["arguments"]
             whole["role"] = delta.get("role", whole["role"])
             if piece["logprobs"] is not None:
                 known = whole["logprobs"] = whole["logprobs"] or {}

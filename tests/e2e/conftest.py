@@ -7,6 +7,7 @@ import pytest
 
 from outpace.llm import LLM
 
+import tiny
 from serving import Running, serving
 
 
@@ -23,8 +24,10 @@ def demo_llm(request: pytest.FixtureRequest, demo_folder: Path) -> LLM:
 
 
 @pytest.fixture(scope="session")
-def tiny_server(tiny_folder: Path) -> Iterator[Running]:
+def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server around a tiny model with a small batch; tests share it."""
-    llm = LLM(str(tiny_folder), "auto", num_speculative_tokens=4, dtype="float32", max_num_seqs=6)
+    folder = tmp_path_factory.mktemp("served") / "model"
+    tiny.write_checkpoint(folder, max_position_embeddings=2048)
+    llm = LLM(str(folder), "auto", num_speculative_tokens=4, dtype="float32", max_num_seqs=6)
     with serving(llm) as server:
         yield server

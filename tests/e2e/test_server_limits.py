@@ -18,6 +18,7 @@ from serving import ENOUGH, Running, paused, serving, until
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "the quick brown fox"}]
+TOOL = {"type": "function", "function": {"name": "get_time"}}
 LONG = {"prompt": "the dog", "max_tokens": 480, "ignore_eos": True}
 SHORT = {"prompt": "the dog", "max_tokens": 5}
 
@@ -55,9 +56,14 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
         ({"messages": MESSAGES, "speculative": {"k": 3}}, "speculative.k"),
         ({"messages": MESSAGES, "stream_options": {"include_usage": True}}, "stream_options"),
         ({"messages": MESSAGES, "response_format": {"type": "json_schema"}}, "response_format"),
-        ({"messages": MESSAGES, "guided_regex": "("}, "regex"),
+        ({"messages": MESSAGES, "guided_regex": "("}, "guided_regex"),
         ({"messages": MESSAGES, "guided_regex": "a", "guided_grammar": "b"}, "guided_regex"),
         ({"messages": MESSAGES, "guided_regex": "a" * 70_000}, "guided_regex"),
+        ({"messages": MESSAGES, "tool_choice": "required"}, "tool_choice"),
+        ({"messages": MESSAGES, "tools": [{"type": "retrieval"}]}, "tools[0].type"),
+        ({"messages": MESSAGES, "tools": [TOOL, TOOL]}, "tools[1].function.name"),
+        ({"messages": MESSAGES, "tools": [TOOL], "parallel_tool_calls": False}, "parallel"),
+        ({"messages": MESSAGES, "tools": [TOOL], "guided_regex": "a"}, "response_format"),
         ({"messages": MESSAGES, "store": True}, "store"),
         ({"messages": MESSAGES, "reasoning_effort": "high"}, "reasoning_effort"),
         ({"messages": MESSAGES, "metadata": {"request_type": "a b"}}, "request_type"),
@@ -71,9 +77,9 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
                     "json_schema": {"schema": {"const": "\ud800"}},
                 },
             },
-            "json_schema",
+            "response_format.json_schema",
         ),
-        ({"messages": [{"role": "user", "content": "fox " * 600}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "fox " * 3000}]}, "messages"),
     ],
 )
 def test_a_chat_that_cannot_be_honoured(
@@ -112,7 +118,7 @@ def test_a_completion_that_cannot_be_honoured(
 
 
 def test_too_long_a_prompt_has_a_code(tiny_server: Running) -> None:
-    error = error_of(tiny_server.post("/v1/completions", {"prompt": "fox " * 600}), 400)
+    error = error_of(tiny_server.post("/v1/completions", {"prompt": "fox " * 3000}), 400)
     assert error["code"] == "context_length_exceeded"
 
 

@@ -76,7 +76,11 @@ def told(choice: Any) -> dict[str, Any]:
     if logprobs is not None:
         logprobs.pop("refusal", None)
     return {
-        "text": value.get("text", message.get("content")),
+        "text": value.get("text", message.get("content")) or "",
+        "calls": [
+            [call["function"]["name"], call["function"]["arguments"]]
+            for call in message.get("tool_calls") or ()
+        ],
         "finish_reason": value["finish_reason"],
         "logprobs": logprobs,
         "stop_reason": value["stop_reason"],
@@ -296,6 +300,69 @@ def test_the_form_of_an_answer(tiny_server: Running, form: dict[str, Any], fits:
     assert whole.choices[0].finish_reason == "stop"
     assert fits(json.loads(choices[0]["text"]))
     assert whole_and_streamed(create, plain(options))[1] == choices
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Lindholm", "Oslo"]}, "hours": {"type": "integer"}},
+            "required": ["city", "hours"],
+            "additionalProperties": False,
+        },
+    },
+}
+TIME = {"type": "function", "function": {"name": "get_time"}}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+def test_a_call_that_must_be_made(tiny_server: Running, choice: Any) -> None:
+    create = tiny_server.client().chat.completions.create
+    encode = tiny_server.service.llm.tokenizer.encode
+    closing = {str(encode(text)[0]): 40 for text in ('"', "}", "]", "<")}
+    options: dict[str, Any] = {
+        "model": "tiny",
+        "messages": MESSAGES,
+        "max_tokens": 300,
+        "seed": 4,
+        "logprobs": True,
+        "logit_bias": closing,
+        "tools": [WEATHER, TIME],
+        "tool_choice": choice,
+        "parallel_tool_calls": False,
+    }
+    whole, [streamed] = whole_and_streamed(create, options)
+    assert whole.choices[0].finish_reason == "tool_calls"
+    [[name, arguments]] = streamed["calls"]
+    if name == "get_weather":
+        given = json.loads(arguments)
+        assert given["city"] in ("Lindholm", "Oslo")
+        assert isinstance(given["hours"], int)
+    assert name == "get_weather" or choice == "required"
+    assert whole.choices[0].message.content is None
+    assert whole_and_streamed(create, plain(options))[1] == [streamed]
+
+
+def test_the_result_of_a_call_is_understood(tiny_server: Running) -> None:
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_time", "arguments": "{}"},
+    }
+    conversation = [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+    ]
+    options = {"model": "tiny", "messages": conversation, "tools": [TIME], "max_tokens": 8}
+    whole, _ = whole_and_streamed(
+        tiny_server.client().chat.completions.create, {**options, "seed": 1}
+    )
+    assert whole.usage.prompt_tokens > 20
 
 
 @settings(max_examples=15, deadline=None)

@@ -185,7 +185,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
             "chat.completion.chunk",
             settings.model_name,
             service.fingerprint,
-            lambda index: ChatChoice(service.texts, bool(body.logprobs)),
+            lambda index: ChatChoice(service.texts, bool(body.logprobs), job.order.tools),
         )
         return await service.answer(http, body, job, reply)
 

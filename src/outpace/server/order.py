@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,9 +17,16 @@ from outpace.server.errors import ApiError, bad_request
 from outpace.server.fields import ResponseFormat, SharedFields, joined
 from outpace.server.keys import Caller
 from outpace.server.labels import FIELD, RequestLabels
-from outpace.server.requests import ChatRequest, CompletionRequest, Message
+from outpace.server.requests import ChatRequest, CompletionRequest, Message, ToolChoice
 from outpace.server.settings import ServerSettings
+from outpace.text.tools.setup import ToolSetup
 
+# What the engine calls by another name.
+_FIELDS = {
+    "regex": "guided_regex",
+    "lark": "guided_grammar",
+    "json_schema": "response_format.json_schema",
+}
 _USUAL_COMPLETION_TOKENS = 16  # OpenAI's default there; a chat goes on until the context ends
 
 
@@ -30,12 +38,14 @@ class Order:
         requests: one for each prompt.
         label: the kind of request, as it is counted.
         predicted: whether the client said what it expects.
+        tools: what the answers may call; None where nothing is read for calls.
     """
 
     order_id: str
     requests: tuple[Request, ...]
     label: str
     predicted: bool
+    tools: ToolSetup | None = None
 
 
 class OrderReader:
@@ -52,19 +62,35 @@ class OrderReader:
 
     def chat(self, body: ChatRequest, caller: Caller, label: str | None) -> Order:
         """A conversation to go on with."""
-        if body.tools or body.tool_choice not in (None, "none"):
-            raise bad_request("tools", "tools: are not supported yet; leave them out")
         if body.top_logprobs is not None and not body.logprobs:
             raise bad_request("top_logprobs", "top_logprobs: needs logprobs = true")
         limits = {body.max_tokens, body.max_completion_tokens} - {None}
         if len(limits) > 1:
             message = "max_tokens: differs from max_completion_tokens; give one of them"
             raise bad_request("max_tokens", message)
-        messages = [_message(i, message) for i, message in enumerate(body.messages)]
-        prompt = self._llm.tokenizer.encode_chat(messages)
+        tools = self._tools(body)
+        messages = [_message(message) for message in body.messages]
+        prompt = self._llm.tokenizer.encode_chat(messages, tools=tools.shown)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        params = self._params(body, next(iter(limits), None), logprobs)
-        return self._order("chatcmpl", body, [("messages", prompt)], params, caller, label)
+        params = tools.constrain(self._params(body, next(iter(limits), None), logprobs))
+        order = self._order("chatcmpl", body, [("messages", prompt)], params, caller, label)
+        return replace(order, tools=tools)
+
+    def _tools(self, body: ChatRequest) -> ToolSetup:
+        given = [tool.model_dump(exclude_unset=True) for tool in body.tools or ()]
+        size = len(json.dumps(given)) if given else 0
+        if size > self._settings.max_grammar_bytes:
+            most = self._settings.max_grammar_bytes
+            raise bad_request("tools", f"tools: {size} bytes; give at most {most}")
+        choice = body.tool_choice
+        plain = choice.model_dump() if isinstance(choice, ToolChoice) else choice
+        parallel = body.parallel_tool_calls is not False
+        setup = ToolSetup.read(self._llm.tokenizer, given or None, plain, parallel=parallel)
+        if setup.shown and not parallel and setup.choice.kind == "auto":
+            field = "parallel_tool_calls"
+            message = f"{field}: false is only kept with a tool_choice that must call"
+            raise bad_request(field, message)
+        return setup
 
     def completion(self, body: CompletionRequest, caller: Caller, label: str | None) -> Order:
         """Texts to go on with."""
@@ -117,7 +143,8 @@ class OrderReader:
                 ),
                 tenant=self._tenant(caller, body.user),
             )
-            self._llm.engine.admission.check(request)
+            with _named_as_here():
+                self._llm.engine.admission.check(request)
             requests.append(request)
         name = label if label is not None else (body.metadata or {}).get(FIELD)
         return Order(order_id, tuple(requests), self._labels.of(name), bool(prediction))
@@ -188,11 +215,12 @@ class OrderReader:
         return stops
 
     def _grammar(self, body: SharedFields) -> Grammar | None:
-        found = {
-            "response_format": _form(body.response_format),
-            "guided_regex": body.guided_regex and Grammar.regex(body.guided_regex),
-            "guided_grammar": body.guided_grammar and Grammar.lark(body.guided_grammar),
-        }
+        with _named_as_here():
+            found = {
+                "response_format": _form(body.response_format),
+                "guided_regex": body.guided_regex and Grammar.regex(body.guided_regex),
+                "guided_grammar": body.guided_grammar and Grammar.lark(body.guided_grammar),
+            }
         for name in ("guided_regex", "guided_grammar"):
             if getattr(body, name) == "":
                 raise InvalidValueError(name, "", "must have at least one character")
@@ -207,6 +235,16 @@ class OrderReader:
                 raise bad_request(name, f"{name}: {size} bytes; give at most {most}")
             return grammar
         return None
+
+
+@contextmanager
+def _named_as_here() -> Iterator[None]:
+    """Let errors name the fields that a client sent."""
+    try:
+        yield
+    except InvalidValueError as error:
+        field = _FIELDS.get(error.field, error.field)
+        raise InvalidValueError(field, error.value, error.way_out) from error
 
 
 def _form(form: ResponseFormat | None) -> Grammar | None:
@@ -234,15 +272,9 @@ def _biases(given: dict[str, float] | None) -> dict[int, float]:
     return biases
 
 
-def _message(i: int, message: Message) -> dict[str, str]:
-    """A message as the chat template takes it."""
-    if message.tool_calls or message.tool_call_id is not None:
-        where = f"messages[{i}].tool_calls"
-        raise bad_request(where, f"{where}: are not supported yet")
-    if message.content is None:
-        where = f"messages[{i}].content"
-        raise bad_request(where, f"{where}: give a text")
-    plain = {"role": message.role, "content": joined(message.content)}
-    if message.name is not None:
-        plain["name"] = message.name
+def _message(message: Message) -> dict[str, Any]:
+    """A message as the chat template takes it; the tokenizer checks the rest."""
+    plain = message.model_dump(exclude_unset=True, exclude_none=True)
+    if message.content is not None:
+        plain["content"] = joined(message.content)
     return plain

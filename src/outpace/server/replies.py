@@ -7,11 +7,14 @@ differ.
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from outpace.request import RequestOutput, StreamChunk
+from outpace.request import FinishReason, RequestOutput, StreamChunk
 from outpace.server.tokens import TokenTexts, finite
+from outpace.text.tools.parser import ArgumentsDelta, CallStart, Delta, TextDelta
+from outpace.text.tools.setup import ToolSetup
 
 Piece = dict[str, Any]
 
@@ -33,12 +36,15 @@ class Choice(Protocol):
 
 
 class ChatChoice:
-    """An answer of a chat completion."""
+    """An answer of a chat completion; its calls are read out where there are ``tools``."""
 
-    def __init__(self, texts: TokenTexts, logprobs: bool) -> None:
+    def __init__(self, texts: TokenTexts, logprobs: bool, tools: ToolSetup | None) -> None:
         self._texts = texts
+        self._tools = tools
+        self._parser = tools.parser() if tools is not None else None
         self._logprobs: list[dict[str, Any]] | None = [] if logprobs else None
-        self._content: list[str] = []
+        self._content = ""
+        self._calls: list[dict[str, Any]] = []
         self._end: Piece = {}
 
     def begin(self) -> Iterator[Piece]:
@@ -46,29 +52,67 @@ class ChatChoice:
         yield {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
     def take(self, chunk: StreamChunk) -> Iterator[Piece]:
-        """A piece with what is new, and one that says why the answer is over."""
+        """Pieces with what is new, and one that says why the answer is over."""
         logprobs = None
         if self._logprobs is not None:
             entries = self._texts.chat(chunk.logprobs)
             self._logprobs.extend(entries)
             logprobs = {"content": entries, "refusal": None} if entries else None
-        if chunk.text or logprobs:
-            self._content.append(chunk.text)
-            yield {"delta": {"content": chunk.text}, "logprobs": logprobs}
+        deltas = list(self._deltas(chunk))
+        for delta in deltas or ([{"content": ""}] if logprobs else []):
+            yield {"delta": delta, "logprobs": logprobs}
+            logprobs = None  # they belong to the chunk, which may have several pieces
         if chunk.finish_reason is not None:
-            self._end = {
-                "finish_reason": chunk.finish_reason.value,
-                "stop_reason": chunk.stop_reason,
-            }
+            called = self._calls and chunk.finish_reason is FinishReason.STOP
+            reason = "tool_calls" if called else chunk.finish_reason.value
+            self._end = {"finish_reason": reason, "stop_reason": chunk.stop_reason}
             yield {"delta": {}, "logprobs": None, **self._end}
+
+    def _deltas(self, chunk: StreamChunk) -> Iterator[Piece]:
+        if self._parser is None:
+            if chunk.text:
+                self._content += chunk.text
+                yield {"content": chunk.text}
+            return
+        found = self._parser.push(chunk.text)
+        if chunk.finish_reason is not None:
+            found += self._parser.flush()
+        for delta in found:
+            yield self._delta(delta)
+        if chunk.finish_reason is not None:
+            for i, call in enumerate(self._calls):
+                if not call["function"]["arguments"]:
+                    yield self._delta(ArgumentsDelta(i, "{}"))
+
+    def _delta(self, delta: Delta) -> Piece:
+        """A piece of text or of a call, which is also kept for the whole reply."""
+        match delta:
+            case TextDelta():
+                self._content += delta.text
+                return {"content": delta.text}
+            case CallStart():
+                assert self._tools is not None
+                call = {
+                    "id": self._tools.new_call_id(),
+                    "type": "function",
+                    "function": {"name": delta.name, "arguments": ""},
+                }
+                self._calls.append(copy.deepcopy(call))
+                return {"tool_calls": [{"index": delta.index, **call}]}
+            case ArgumentsDelta():
+                self._calls[delta.index]["function"]["arguments"] += delta.text
+                function = {"arguments": delta.text}
+                return {"tool_calls": [{"index": delta.index, "function": function}]}
 
     def whole(self) -> Piece:
         """The message."""
         logprobs = None
         if self._logprobs is not None:
             logprobs = {"content": self._logprobs, "refusal": None}
-        content = "".join(self._content)
-        message = {"role": "assistant", "content": content, "refusal": None}
+        message: Piece = {"role": "assistant", "content": self._content, "refusal": None}
+        if self._calls:
+            message["content"] = self._content or None
+            message["tool_calls"] = self._calls
         return {"message": message, "logprobs": logprobs, **self._end}
 
 
