@@ -48,12 +48,11 @@ class Guard:
             if door.started:
                 raise
             door.refusal = error
-        if door.refusal is not None and not door.started:
-            error = door.refusal
-            door.refusal = None
-            self._refused(error.status)
-            headers = {**error.headers, "Connection": "close"}  # the body was not read
-            await JSONResponse(error.body, error.status, headers)(scope, receive, door.send)
+        refusal, door.refusal = door.refusal, None
+        if refusal is not None and not door.started:
+            self._refused(refusal.status)
+            headers = {**refusal.headers, "Connection": "close"}  # the body was not read
+            await JSONResponse(refusal.body, refusal.status, headers)(scope, receive, door.send)
 
     def _check(self, scope: Scope, door: _Door) -> None:
         headers = Headers(scope=scope)

@@ -91,8 +91,5 @@ class CompletionRequest(SharedFields):
     @property
     def prompts(self) -> list[str | list[int]]:
         """The prompts as a list, also of a single one."""
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if self.prompt and isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]
-        return list(self.prompt)
+        many: list[Any] = [self.prompt] if isinstance(self.prompt, str) else list(self.prompt)
+        return [many] if many and isinstance(many[0], int) else many
