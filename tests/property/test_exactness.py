@@ -15,6 +15,7 @@ from outpace.config import NgramConfig, PredictionConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
+from outpace.grammar import Grammar
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.spec.drafters.first_of import FirstOfDrafter
@@ -23,6 +24,7 @@ from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
 
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
+from grammars import random_schema
 
 # What computes, and in what precision: the compiled kernels where there are any, or PyTorch.
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -33,6 +35,11 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "fp32-torch": {"dtype": torch.float32, "native": False},
     "bf16-torch": {"dtype": torch.bfloat16, "native": False},
 }
+GRAMMARS = [
+    Grammar.json_object(),
+    Grammar.json_schema(random_schema(3), compact=True),
+    Grammar.regex("(ab|c)*x?"),
+]
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 
 
@@ -59,6 +66,7 @@ def sampling() -> st.SearchStrategy[SamplingParams]:
         max_tokens=st.integers(4, 14),
         logprobs=st.sampled_from([None, 0, 3]),
         n=st.sampled_from([1, 1, 1, 3]),
+        grammar=st.sampled_from([None, None, None, *GRAMMARS]),
     )
 
 

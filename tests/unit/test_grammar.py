@@ -352,3 +352,17 @@ def test_threads_may_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not other.done()
         go_on.set()
         assert other.result().open
+
+
+@pytest.mark.parametrize(
+    "grammar", [Grammar.lark('start: ("a"? ' + '"a"? ' * 1200 + '"b")*'), Grammar.regex("b?a*")]
+)
+def test_a_look_ahead_changes_nothing(grammar: Grammar) -> None:
+    """A drafter must not spend what the sequence's own masks may need."""
+    looked, plain = start(grammar), start(grammar)
+    looked.num_valid(encode("a" * 20))
+    looked.forced()
+    for matcher in (looked, plain):
+        matcher.advance(encode("b")[0])
+    assert looked.failure == plain.failure
+    assert allowed_texts(looked) == allowed_texts(plain)

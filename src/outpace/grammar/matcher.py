@@ -100,13 +100,14 @@ class GrammarMatcher:
         Where the last of the forced characters could become one token with what follows them,
         they are left out: the model might choose otherwise there.
         """
-        return self._matcher.compute_ff_tokens() if self.open else []
+        # On a copy, here and below: what a look ahead costs or breaks is not the sequence's.
+        return self._matcher.deep_copy().compute_ff_tokens() if self.open else []
 
     def num_valid(self, tokens: Sequence[int]) -> int:
         """How many of the tokens could follow one after the other."""
         if not self.open:
             return 0
-        return self._matcher.validate_tokens(list(tokens))
+        return self._matcher.deep_copy().validate_tokens(list(tokens))
 
     def _check_time(self, spent: float) -> None:
         """Other requests wait meanwhile: once is enough."""
