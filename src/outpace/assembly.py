@@ -28,7 +28,7 @@ from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
-from outpace.engine.costs import model_cost, usable_cores
+from outpace.engine.costs import checkpoint_fingerprint, model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.kept_exits import Calibration
@@ -86,6 +86,11 @@ class Assembly:
     guarantee: str
     costs: Mapping[str, MeasuredCost]
     mismatches: tuple[TargetMismatch, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints apart."""
+        return checkpoint_fingerprint(self.folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from operator import index
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from outpace.assembly import assemble
+from outpace.cache.plan import MemoryPlan
 from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
-from outpace.engine.sequence import Sequence as EngineSequence
+from outpace.engine.ticket import Ticket
 from outpace.errors import InvalidValueError
 from outpace.model.heads.target import TargetMismatch
 from outpace.record.recorder import Recorder, open_recorder
 from outpace.record.taken import take_row
 from outpace.request import (
-    CompletionOutput,
     Request,
     RequestOutput,
     SamplingParams,
     StreamChunk,
-    Timing,
-    Usage,
 )
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
-
-
-@dataclass(slots=True)
-class _Seen:
-    """How much of a sequence has been streamed."""
-
-    tokens: int = 0
-    pieces: int = 0
-    ended: bool = False
 
 
 class LLM:
@@ -108,6 +96,18 @@ class LLM:
     def mismatches(self) -> tuple[TargetMismatch, ...]:
         """Heads that were trained for other weights than this model's: train them again."""
         return self._assembly.mismatches
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints and precisions apart: where it differs, so may the tokens."""
+        decoder = self.engine.runner.decoder
+        parts = f"{self._assembly.fingerprint} {decoder.dtype} {decoder.weight_bytes}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:12]
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """What the memory is used for."""
+        return self._assembly.plan
 
     @property
     def max_model_len(self) -> int:
@@ -215,65 +215,49 @@ class LLM:
         return self._stream(request)
 
     def _stream(self, request: Request) -> Iterator[StreamChunk]:
-        sequences = self.engine.add(request)
-        seen = [_Seen() for _ in sequences]
-        unfinished = len(sequences)
+        ticket = self._admit(request)
         try:
-            while unfinished:
+            while not ticket.told:
                 self.engine.step()
-                # All of them, whoever made the step: another caller may have advanced them.
-                for sequence, last in zip(sequences, seen, strict=True):
-                    output = sequence.output
-                    ended = output.finish_reason is not None
-                    if last.tokens == len(output.token_ids) and ended == last.ended:
-                        continue
-                    text, tokens = output.pieces[last.pieces :], output.token_ids[last.tokens :]
-                    accepted = output.accepted[last.tokens :]
-                    last.pieces, last.tokens = len(output.pieces), len(output.token_ids)
-                    last.ended = ended
-                    unfinished -= ended
-                    yield StreamChunk(
-                        sequence.index,
-                        "".join(text),
-                        tuple(tokens),
-                        tuple(accepted),
-                        output.finish_reason,
-                        None if unfinished else self._result(request, sequences),
-                    )
+                yield from ticket.news()
         finally:
             self.engine.abort(request.request_id)
-            self._record(request, sequences)
+            self._record(ticket)
 
     def _run(
         self, requests: Sequence[Request], on_progress: Callable[[int, int], None] | None
     ) -> list[RequestOutput]:
-        groups: list[list[EngineSequence]] = []
+        tickets: list[Ticket] = []
         finished = 0
         try:
-            groups.extend(self.engine.add(request) for request in requests)
-            while finished < len(groups):  # others may be in the engine, and stay
+            tickets.extend(self._admit(request) for request in requests)
+            while finished < len(tickets):  # others may be in the engine, and stay
                 self.engine.step()
-                done = sum(all(s.output.finish_reason for s in group) for group in groups)
+                done = sum(ticket.finished for ticket in tickets)
                 if on_progress is not None and done > finished:
-                    on_progress(done, len(groups))
+                    on_progress(done, len(tickets))
                 finished = done
         finally:
             for request in requests:
                 self.engine.abort(request.request_id)
-            for pair in zip(requests, groups, strict=False):
-                self._record(*pair)
-        return [self._result(*pair) for pair in zip(requests, groups, strict=True)]
+            for ticket in tickets:
+                self._record(ticket)
+        return [ticket.result() for ticket in tickets]
 
-    def _record(self, request: Request, sequences: Sequence[EngineSequence]) -> None:
+    def _admit(self, request: Request) -> Ticket:
+        return Ticket(request, self.engine.add(request), self.guarantee)
+
+    def _record(self, ticket: Ticket) -> None:
         """Hand a request that has ended to the record, if there is one."""
         if self.recorder is None:
             return
         text = None
         if self.recorder.keep_text:
-            text = self.tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False)
+            prompt = ticket.request.prompt_token_ids
+            text = self.tokenizer.decode(prompt, skip_special_tokens=False)
         controller = self.engine.controller
         self.recorder.add(
-            take_row(request, sequences, controller, self.model, self.guarantee, text)
+            take_row(ticket.request, ticket.sequences, controller, self.model, self.guarantee, text)
         )
 
     def _request(
@@ -305,39 +289,6 @@ class LLM:
             return tuple(index(token) for token in prompt)
         except TypeError as error:
             raise InvalidValueError("prompt", prompt, "give a text or a list of ids") from error
-
-    def _result(self, request: Request, sequences: Sequence[EngineSequence]) -> RequestOutput:
-        now = perf_counter()
-        outputs = tuple(self._output(sequence) for sequence in sequences)
-        completion = sum(len(output.token_ids) for output in outputs)
-        arrived = sequences[0].arrived
-        first = min(s.first_token_at or now for s in sequences) - arrived
-        ended = max(s.finished_at or now for s in sequences) - arrived
-        decoding = max(ended - first, 1e-9)
-        rate = (completion - len(sequences)) / decoding if completion > len(sequences) else 0.0
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt_token_ids=request.prompt_token_ids,
-            outputs=outputs,
-            usage=Usage(len(request.prompt_token_ids), completion, sequences[0].num_cached or 0),
-            timing=Timing(first, ended, rate),
-        )
-
-    def _output(self, sequence: EngineSequence) -> CompletionOutput:
-        output = sequence.output
-        assert output.finish_reason is not None
-        rule = sequence.verifier.name
-        guarantee = "distribution" if rule == "rejection" else self._assembly.guarantee
-        return CompletionOutput(
-            index=sequence.index,
-            text=output.whole_text,
-            token_ids=tuple(output.token_ids),
-            finish_reason=output.finish_reason,
-            stop_reason=output.stop_reason,
-            logprobs=tuple(output.logprobs) if output.params.logprobs is not None else None,
-            accepted=tuple(output.accepted),
-            speculative=sequence.counts.summary(sequence.drafter, rule, guarantee),
-        )
 
 
 def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

@@ -171,8 +171,9 @@ class Request:
         prediction: token ids that the caller expects as the answer, for that drafter.
         drafter: the name of one of the engine's drafters, or None for its default.
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
-        tenant: whose request it is; drafters that learn from texts keep tenants apart.
         request_type: what kind of request it is, in the client's or a rule's word; "" if unknown.
+        tenant: whose request it is; cached text and learned guesses are not shared between
+            tenants.
     """
 
     request_id: str
@@ -225,6 +226,8 @@ class Speculation:
         draft_seconds, verify_seconds, rest_seconds: this sequence's share of the time spent
             proposing, in the target's forward pass, and in everything else.
         off_reason: why nothing was drafted at some or all steps; empty if always on.
+        by_source: drafted and accepted tokens by the drafter that proposed them, where a
+            drafter asks others.
     """
 
     drafter: str
@@ -244,6 +247,7 @@ class Speculation:
     verify_seconds: float
     rest_seconds: float
     off_reason: str
+    by_source: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +269,15 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds from the request's arrival, and its rate of generation."""
+    """Seconds from the request's arrival, and its rate of generation.
+
+    ``queue_seconds`` is how long it waited for its first step.
+    """
 
     first_token_seconds: float
     total_seconds: float
     tokens_per_second: float
+    queue_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +336,11 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A piece of a sample while it is being made; ``output`` comes with the last chunk of all."""
+    """A piece of a sample while it is being made; ``output`` comes with the last chunk of all.
+
+    ``text`` is what became certain, which can lag behind the tokens. ``logprobs`` are those of
+    ``token_ids``, if asked for; ``target_steps`` and ``drafted`` are what the piece took.
+    """
 
     index: int
     text: str
@@ -336,3 +348,7 @@ class StreamChunk:
     accepted: tuple[bool, ...]
     finish_reason: FinishReason | None = None
     output: RequestOutput | None = None
+    stop_reason: str | int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    target_steps: int = 0
+    drafted: int = 0

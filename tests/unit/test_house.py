@@ -26,7 +26,7 @@ FLOORS = [
     {"health"},
     {"assembly", "report"},
     {"llm"},
-    {"demo", "bench", "plan", "prove", "doctor"},
+    {"demo", "bench", "plan", "prove", "doctor", "server"},
     {"cli"},
 ]
 

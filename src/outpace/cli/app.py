@@ -17,6 +17,7 @@ from outpace.cli.index import app as index_app
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
 from outpace.cli.record_report import report
+from outpace.cli.serve import serve
 
 app = typer.Typer(
     name="outpace",
@@ -55,3 +56,4 @@ app.add_typer(calibrate_app, name="calibrate")
 app.command()(prove)
 app.add_typer(index_app, name="index")
 app.command()(report)
+app.command()(serve)

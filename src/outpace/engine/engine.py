@@ -84,11 +84,13 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """End a request now and free all it holds; an unknown or ended one is no error."""
-        for sequence in self._by_request.pop(request_id, []):
-            if sequence.output.finish_reason is None:
-                sequence.output.finish(FinishReason.ABORT)
+        sequences = self._by_request.pop(request_id, [])
+        for sequence in sequences:
             if self.scheduler.holds(sequence):
                 self._retire(sequence)
+        for sequence in sequences:
+            if sequence.output.finish_reason is None:
+                sequence.output.finish(FinishReason.ABORT)
 
     @property
     def has_work(self) -> bool:
@@ -125,7 +127,7 @@ class Engine:
         logits, hidden = self.runner.run(batch, self.drafting.taps)
         verify_seconds = perf_counter() - forward_began
 
-        emissions = [self._verify(segment, logits) for segment in segments]
+        emissions = [self._verify_alone(segment, logits) for segment in segments]
         seen = [self._commit(*pair, hidden) for pair in zip(segments, emissions, strict=True)]
         self.drafting.observe(parts, seen)
         outcomes = [_count(*pair) for pair in zip(segments, emissions, strict=True)]
@@ -165,6 +167,15 @@ class Engine:
                 sequence.counts.off_reasons[budget.reason] += 1
         return budgets
 
+    def _verify_alone(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
+        """Verify; what goes wrong in one sequence ends that sequence only."""
+        try:
+            return self._verify(segment, logits)
+        except Exception as error:
+            segment.part.sequence.failure = error
+            segment.part.sequence.output.finish_reason = FinishReason.ABORT
+            return []
+
     def _verify(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
         """Take tokens from the verifier one at a time until the walk or the sequence ends."""
         sequence = segment.part.sequence
@@ -200,7 +211,7 @@ class Engine:
         self._move_path(sequence, known_end, path)
         sequence.num_computed = known_end + len(path)
         tokens = sequence.tokens.array[: sequence.num_computed]
-        self.blocks.commit(sequence.table, tokens)
+        self.blocks.commit(sequence.table, tokens, sequence.cache_salt)
         self.blocks.trim(sequence.table, len(sequence.tokens))
         last = taps = None
         if self.drafting.wants_hidden(sequence.drafter):

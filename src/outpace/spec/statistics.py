@@ -47,6 +47,8 @@ class SpeculationCounts:
     verify_seconds: float = 0.0
     rest_seconds: float = 0.0
     off_reasons: Counter[str] = field(default_factory=Counter)
+    drafted_by: Counter[str] = field(default_factory=Counter)
+    accepted_by: Counter[str] = field(default_factory=Counter)
 
     def record(self, tree: DraftTree, num_emitted: int, num_accepted: int, rejected: bool) -> None:
         """Count one target step.
@@ -67,6 +69,8 @@ class SpeculationCounts:
         self.accepted_at.update(range(1, num_accepted + 1))
         if rejected:
             self.rejected_at[num_accepted + 1] += 1
+        self.drafted_by[tree.source] += len(tree)
+        self.accepted_by[tree.source] += num_accepted
 
     def summary(self, drafter: str, verification: str, guarantee: str) -> Speculation:
         """The record that goes to the user."""
@@ -92,4 +96,9 @@ class SpeculationCounts:
             verify_seconds=self.verify_seconds,
             rest_seconds=self.rest_seconds,
             off_reason=reason,
+            by_source={
+                name or drafter: (drafted, self.accepted_by[name])
+                for name, drafted in self.drafted_by.items()
+                if drafted
+            },
         )
