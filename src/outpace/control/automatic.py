@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outpace.control.acceptance import Acceptance, found_share, reach, sequence_curve
-from outpace.control.choice import TO_BEGIN, TO_GO_ON, Contender, Costs, Others, choose, rate
+from outpace.control.allocation import allocate
+from outpace.control.choice import Contender, Costs, Others, choose, rate
 from outpace.control.controller import (
     LARGEST_AUTOMATIC_K,
     Budget,
@@ -18,6 +19,7 @@ from outpace.control.controller import (
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.control.line import OnlineLine
+from outpace.control.regime import Regime
 from outpace.control.state import SequenceState, SourceState
 
 _USUAL_DECAY = 0.998
@@ -80,6 +82,7 @@ class AutomaticController:
         self.costs = Costs(cost, OnlineLine(), by_name)
         self._sequences: dict[int, SequenceState] = {}
         self._usual: dict[str, Acceptance] = {}  # by source, over all sequences
+        self._regimes: dict[int, Regime] = {}  # by place in the order of sources
 
     @property
     def cost(self) -> CostTable:
@@ -123,13 +126,11 @@ class AutomaticController:
             contenders = [
                 self._contender(*free[i], name) for i, name in zip(here, names, strict=True)
             ]
-            going_on = any(
-                self._state(free[i][0].seq_id).source(name).drafting
-                for i, name in zip(here, names, strict=True)
-            )
             aside = len(free) - len(here)
             beside = Others(others.rows + aside, others.sequences + aside)
-            lengths = choose(contenders, self.costs, beside, TO_GO_ON if going_on else TO_BEGIN)
+            best = allocate(contenders, self.costs, beside)
+            drafting = self._regimes.setdefault(place, Regime()).decide(best.ratio)
+            lengths = best.lengths if drafting else [0] * len(here)
             for i, name, contender, length in zip(here, names, contenders, lengths, strict=True):
                 chances[i][name] = _Chance(contender, length)
         for some in chances:
