@@ -17,6 +17,8 @@ _LEAST_GAIN = 0.01
 _HOPELESS = 0.5
 # A cost that is paid once is spread over so many tokens at most.
 _SPREAD = 256
+# Longest drafts to which a search with a draft model is also confined.
+_SHARED_LENGTHS = (1, 2, 3)
 
 _Floats = NDArray[np.float64]
 _Integers = NDArray[np.int64]
@@ -43,39 +45,71 @@ def allocate(
     largest gains: guesses are taken in their order, and the best of all stages wins. Costs are
     stairs rather than slopes, so the search does not stop at the first stage that loses.
 
-    The time of a stage is that of the full batch, as often as the drafts are found, and else that
-    of the plain one: exact for one sequence. What is paid once is laid to the tokens to come.
+    A draft model makes a pass for each place in the draft, whoever takes part in it: a second
+    guess for one sequence may cost as much as for all. So the search is repeated with drafts of
+    at most 1, 2 and 3 guesses.
 
     Args:
         contenders: whose lengths are chosen.
         costs: of a step.
         others: who else is in the step.
     """
-    others = others or Others()
     who, depth, gain = _in_order(contenders)
     if not len(who):
         return Allocation([0] * len(contenders), 0.0)
-    contexts = [one.context for one in contenders]
-    plain = costs.plain(contexts, others)
-    before = len(contenders) + others.rows
-    stages = np.arange(1, len(who) + 1)
-    found = np.array([one.found for one in contenders])[who]
-    attention = np.array([costs.target.attention(1, context) for context in contexts])[who]
-    rows = before + stages
-    extra = over(costs.target, rows) - costs.target(before) + np.cumsum(attention)
-    extra += costs.host.over(rows) - costs.host.at(before)
-    seconds = plain + np.cumsum(found) / stages * extra
-    seconds += _draft_seconds(contenders, costs, who, depth)
-    tokens = len(contenders) + others.sequences + np.cumsum(gain)
-    once = np.cumsum(np.where(depth == 0, _once(contenders, costs)[who], 0.0))
-    rate = tokens / (seconds + tokens * once)
-    plainly = (len(contenders) + others.sequences) / plain
-    lost = rate < _HOPELESS * np.maximum(np.maximum.accumulate(rate), plainly)
-    if lost.any():
-        rate = rate[: max(int(np.argmax(lost)), 1)]
-    best = int(np.argmax(rate))
-    lengths = np.bincount(who[: best + 1], minlength=len(contenders))
-    return Allocation(lengths.tolist(), float(rate[best] / plainly))
+    search = _Search(contenders, costs, others or Others())
+    best = search.best(who, depth, gain)
+    shared = any(costs.draft(one.drafter).table is not None for one in contenders)
+    if shared and len(contenders) > 1:
+        for longest in _SHARED_LENGTHS:
+            some = depth < longest
+            if not some.all():
+                best = max(
+                    best, search.best(who[some], depth[some], gain[some]), key=lambda a: a.ratio
+                )
+    return best
+
+
+class _Search:
+    """What the stages of allocations to the same contenders have in common."""
+
+    def __init__(self, contenders: Sequence[Contender], costs: Costs, others: Others) -> None:
+        contexts = [one.context for one in contenders]
+        self._contenders = contenders
+        self._costs = costs
+        self._rows = len(contenders) + others.rows
+        self._sequences = len(contenders) + others.sequences
+        self._plain = costs.plain(contexts, others)
+        self._found = np.array([one.found for one in contenders])
+        self._attention = np.array([costs.target.attention(1, context) for context in contexts])
+        self._once = _once(contenders, costs)
+
+    def best(self, who: _Integers, depth: _Integers, gain: _Floats) -> Allocation:
+        """The best stage when guesses are taken in this order.
+
+        The time of a stage is that of the full batch, as often as the drafts are found, and else
+        that of the plain one: exact for one sequence. What is paid once is laid to the sequence's
+        tokens to come.
+        """
+        costs = self._costs
+        stages = np.arange(1, len(who) + 1)
+        rows = self._rows + stages
+        extra = over(costs.target, rows) - costs.target(self._rows)
+        extra += np.cumsum(self._attention[who])
+        extra += costs.host.over(rows) - costs.host.at(self._rows)
+        seconds = self._plain + np.cumsum(self._found[who]) / stages * extra
+        seconds += _draft_seconds(self._contenders, costs, who, depth)
+        # A sequence that catches up pays for it with each token of its own.
+        own = gain + (depth == 0)
+        seconds += np.cumsum(self._once[who] * own)
+        rate = (self._sequences + np.cumsum(gain)) / seconds
+        plainly = self._sequences / self._plain
+        lost = rate < _HOPELESS * np.maximum(np.maximum.accumulate(rate), plainly)
+        if lost.any():
+            rate = rate[: max(int(np.argmax(lost)), 1)]
+        at = int(np.argmax(rate))
+        lengths = np.bincount(who[: at + 1], minlength=len(self._contenders))
+        return Allocation(lengths.tolist(), float(rate[at] / plainly))
 
 
 def _in_order(contenders: Sequence[Contender]) -> tuple[_Integers, _Integers, _Floats]:

@@ -44,4 +44,5 @@ class OnlineLine:
         if self._x <= 0 or self._xx <= 0:
             return np.full(len(xs), self._y)
         slope = min(max(self._xy / self._xx, 0.0), self._y / self._x)
-        return np.maximum(self._y + slope * (xs - self._x), 0.0)
+        values: NDArray[np.float64] = np.maximum(self._y + slope * (xs - self._x), 0.0)
+        return values

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 # What staying may have cost, by the estimates, before the regime changes: in steps.
 PATIENCE = 0.5
+# Silent steps between a try and the next, which doubles as long as they change nothing.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 48, 384
 # A single step's estimate counts at most so much: nobody changes on one of them.
 _MOST = 0.26
 
@@ -27,12 +29,17 @@ class Regime:
         drafting: which of both it is; None until the first estimate decides.
         lost: by staying, so far.
         changes: how often it was changed.
+        patience: plain steps that staying may cost.
+        quiet: silent steps since the last draft or try.
+        pause: silent steps before the next try.
     """
 
     drafting: bool | None = None
     lost: float = 0.0
     changes: int = 0
     patience: float = PATIENCE
+    quiet: int = 0
+    pause: int = _SHORTEST_PAUSE
 
     def decide(self, ratio: float) -> bool:
         """Whether to draft.
@@ -51,4 +58,13 @@ class Regime:
             self.drafting = not self.drafting
             self.lost = 0.0
             self.changes += 1
+            self.quiet, self.pause = 0, _SHORTEST_PAUSE
         return self.drafting
+
+    def tries(self) -> bool:
+        """Whether a silent batch should make a draft in this step, to learn from it."""
+        self.quiet += 1
+        if self.quiet < self.pause:
+            return False
+        self.quiet, self.pause = 0, min(2 * self.pause, _LONGEST_PAUSE)
+        return True

@@ -15,6 +15,9 @@ _PRIOR_EFFECT, _PRIOR_REQUESTS = 2.0, 10.0
 _MOST = 60.0
 # Requests that tried a place fewer times than this say nothing about it.
 _FEWEST = 3.0
+# Without evidence, and within which bounds, how much a request leans on its type.
+_USUAL_LIKENESS, _LIKENESS = 8.0, (4.0, 40.0)
+_FEWEST_REQUESTS = 6.0
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class Spread:
     squares: list[float] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
     requests: float = 0.0
+    tries: float = 0.0
+    tries_squared: float = 0.0
 
     def add(
         self, accepted: Sequence[float], tried: Sequence[float], expected: Sequence[float]
@@ -41,6 +46,9 @@ class Spread:
         self.squares = [one * _DECAY for one in self.squares]
         self.variances = [one * _DECAY for one in self.variances]
         self.requests = self.requests * _DECAY + 1
+        first = tried[0] if tried else 0.0
+        self.tries = self.tries * _DECAY + first
+        self.tries_squared = self.tries_squared * _DECAY + first * first
         for position, (good, n, p) in enumerate(zip(accepted, tried, expected, strict=True)):
             if n >= _FEWEST:
                 self.squares[position] += (good - p * n) ** 2
@@ -53,6 +61,20 @@ class Spread:
         prior = _PRIOR_REQUESTS / self.requests * max(self.variances[position], 1.0)
         squares = self.squares[position] + prior * _PRIOR_EFFECT
         return min(max(squares / (self.variances[position] + prior), 1.0), _MOST)
+
+    @property
+    def likeness(self) -> float:
+        """How many guesses of its own it takes until a request is its own rather than its type's.
+
+        In the beta-binomial model the effect is 1 + (m - 1)·rho for m tries a request, and a
+        request's acceptance is drawn from a Beta whose strength is 1/rho - 1.
+        """
+        if self.requests < _FEWEST_REQUESTS or not self.tries:
+            return _USUAL_LIKENESS
+        tries = self.tries_squared / self.tries
+        rho = (self.effect(0) - 1) / max(tries - 1, 1e-9)
+        least, most = _LIKENESS
+        return min(max(1 / max(rho, 1e-9) - 1, least), most)
 
     def as_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -68,7 +90,8 @@ class Spread:
         squares = [float(one) for one in plain["squares"]]
         variances = [float(one) for one in plain["variances"]]
         requests = float(plain["requests"])
-        numbers = [*squares, *variances, requests]
+        tries, tries_squared = float(plain["tries"]), float(plain["tries_squared"])
+        numbers = [*squares, *variances, requests, tries, tries_squared]
         if len(squares) != len(variances) or not all(0 <= one < math.inf for one in numbers):
             raise ValueError("not a spread")
-        return cls(squares, variances, requests)
+        return cls(squares, variances, requests, tries, tries_squared)

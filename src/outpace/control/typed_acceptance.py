@@ -125,6 +125,10 @@ class TypedAcceptance:
         """The design effect of requests that differ, at a place."""
         return self._source(source).spread.effect(position)
 
+    def likeness(self, source: str) -> float:
+        """How many of its own guesses a request's type is worth to it."""
+        return self._source(source).spread.likeness
+
     def trials(self, request_type: str, source: str) -> float:
         """Faded tries of one type under one source, over all places."""
         found = self._sources.get(source)

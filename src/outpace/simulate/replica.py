@@ -201,6 +201,7 @@ class Replica:
                 one.request.output - one.done - 1,
                 None,
                 one.context,
+                self._sources[one.drafter],
                 request_type=one.request.profile.name,
                 choices=tuple(self._sources),
             )
@@ -215,9 +216,10 @@ class Replica:
     def _outcome(self, one: Served, budget: Budget) -> tuple[Outcome, list[tuple[str, Wanted]]]:
         """Ask the sources in order; the first that has a draft is verified."""
         wanted = []
-        made, held = 0, 0
+        made, held, source = 0, 0, ""
         for name in self._sources[one.drafter]:
-            most = min(budget.tokens, one.request.output - one.done - 1)
+            allowed = budget.by_source.get(name, budget.tokens)
+            most = min(allowed, one.request.output - one.done - 1)
             if most < 1:
                 continue
             behind = max(1, one.context - one.seen.get(name, 0))
@@ -225,7 +227,7 @@ class Replica:
             if found or name in self._machine.drafts:
                 wanted.append((name, Wanted(most, behind, one.context)))
             if found:
-                made = most
+                made, source = most, name
                 held = one.request.holds(name, one.done, most)
                 one.seen[name] = one.context + min(made - 1, held)
                 break
@@ -240,6 +242,7 @@ class Replica:
             asked=budget.tokens,
             emitted=held + 1,
             context=one.context,
+            source=source,
         )
         return outcome, wanted
 
