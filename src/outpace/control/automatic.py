@@ -178,11 +178,23 @@ class AutomaticController:
         regime = self._regimes.setdefault(place, Regime())
         if regime.decide(best.ratio):
             return best.lengths
-        if len(contenders) > 1 and regime.tries():
+        if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside)):
             hoped = [replace(one, reach=reach([_HOPE] * len(one.reach))) for one in contenders]
             if allocate(hoped, self.costs, beside).ratio > 1:
                 return [min(1, len(one.reach)) for one in contenders]
         return [0] * len(contenders)
+
+    def _try_cost(self, contenders: Sequence[Contender], beside: Others) -> float:
+        """What a guess for everyone costs if all are wrong, catching up included, in steps."""
+        costs, rows = self.costs, len(contenders) + beside.rows
+        plain = costs.target(rows) + costs.host.at(rows)
+        more = costs.target(rows + len(contenders)) - costs.target(rows)
+        for name in {one.drafter for one in contenders}:
+            mine = [one for one in contenders if one.drafter == name]
+            cost = costs.draft(name)
+            more += cost.seconds([Wanted(1, min(one.behind, 2), one.context) for one in mine])
+            more += sum(cost.catching_up(one.behind, one.context) for one in mine)
+        return more / plain
 
     def _drop_the_worse(self, some: _Chances, others: Others) -> None:
         """A source whose drafts promise less than those of the next ones only stands in the way."""

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 
 # What staying may have cost, by the estimates, before the regime changes: in steps.
-PATIENCE = 0.5
+PATIENCE = 0.25
 # Silent steps between a try and the next, which doubles as long as they change nothing.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 48, 384
+# Failing tries may cost this share of the time.
+_TRIES_SHARE = 0.006
 # A single step's estimate counts at most so much: nobody changes on one of them.
 _MOST = 0.26
 
@@ -18,12 +20,12 @@ class Regime:
     """Drafting or silent, changed only when staying has cost enough.
 
     Each step adds what the other regime would have saved by the estimates, in plain steps, and
-    takes off what it would have cost, not below 0. The regime changes when half a step was lost.
-    So an estimate that sways about the crossing by a hundredth changes it once in thousands of
-    steps (a random walk needs (0.5/0.01)^2 of them), a clear difference changes it at once, and
-    what is lost by waiting is bounded by half a step for each change. This is the rule of buying
-    skis when the rent has reached a share of their price (Karlin et al. 1988), and Page's CUSUM
-    (1954) read as one.
+    takes off what it would have cost, not below 0. The regime changes when a quarter of a step
+    was lost. So an estimate that sways about the crossing by a hundredth changes it once in
+    hundreds of steps (a random walk needs (0.25/0.01)^2 of them), a clear difference changes it
+    at once, and what is lost by waiting is bounded by a quarter of a step for each change. This
+    is the rule of buying skis when the rent has reached a share of their price (Karlin et al.
+    1988), and Page's CUSUM (1954) read as one.
 
     Attributes:
         drafting: which of both it is; None until the first estimate decides.
@@ -61,10 +63,14 @@ class Regime:
             self.quiet, self.pause = 0, _SHORTEST_PAUSE
         return self.drafting
 
-    def tries(self) -> bool:
-        """Whether a silent batch should make a draft in this step, to learn from it."""
+    def tries(self, cost: float) -> bool:
+        """Whether a silent batch should make a draft in this step, to learn from it.
+
+        Args:
+            cost: of the try, should it fail, in plain steps.
+        """
         self.quiet += 1
-        if self.quiet < self.pause:
+        if self.quiet < max(self.pause, cost / _TRIES_SHARE):
             return False
         self.quiet, self.pause = 0, min(2 * self.pause, _LONGEST_PAUSE)
         return True

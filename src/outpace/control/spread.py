@@ -16,7 +16,7 @@ _MOST = 60.0
 # Requests that tried a place fewer times than this say nothing about it.
 _FEWEST = 3.0
 # Without evidence, and within which bounds, how much a request leans on its type.
-_USUAL_LIKENESS, _LIKENESS = 8.0, (4.0, 40.0)
+_USUAL_LIKENESS, _LIKENESS = 6.0, (4.0, 40.0)
 _FEWEST_REQUESTS = 6.0
 
 

@@ -17,6 +17,7 @@ from outpace.config import check_integer, check_number
 from outpace.errors import InvalidValueError
 
 _LONGEST_DRAFT = 64
+MIXED = Path(__file__).with_name("mixed.toml")
 
 
 @dataclass(frozen=True, slots=True)
