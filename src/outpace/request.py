@@ -171,9 +171,9 @@ class Request:
         prediction: token ids that the caller expects as the answer, for that drafter.
         drafter: the name of one of the engine's drafters, or None for its default.
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
-        request_type: what kind of request it is, in the client's or a rule's word; "" if unknown.
         tenant: whose request it is; cached text and learned guesses are not shared between
             tenants.
+        request_type: what it is counted and routed as; see `control.types`.
     """
 
     request_id: str
@@ -183,7 +183,7 @@ class Request:
     drafter: str | None = None
     num_speculative_tokens: int | None = None
     tenant: str = ""
-    request_type: str = ""
+    request_type: str = "other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def test_a_reply_is_what_the_library_says(tiny_server: Running) -> None:
     logprobs = reply.choices[0].logprobs.content
     assert [entry.logprob for entry in logprobs] == [entry.logprob for entry in result.logprobs]
     shown = bytes(byte for entry in logprobs for byte in entry.bytes)
-    assert shown == b"".join(map(llm.tokenizer.token_bytes, result.token_ids))
+    assert shown == b"".join(map(llm.tokenizer.token_bytes().__getitem__, result.token_ids))
 
 
 def test_the_record_of_speculation(tiny_server: Running) -> None:

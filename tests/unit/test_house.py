@@ -27,6 +27,7 @@ FLOORS = [
     {"assembly", "report"},
     {"llm"},
     {"demo", "bench", "plan", "prove", "doctor", "server"},
+    {"simulate"},
     {"cli"},
 ]
 

@@ -18,6 +18,7 @@ from outpace.cli.plan import plan
 from outpace.cli.prove import prove
 from outpace.cli.record_report import report
 from outpace.cli.serve import serve
+from outpace.cli.simulate import simulate
 
 app = typer.Typer(
     name="outpace",
@@ -57,3 +58,4 @@ app.command()(prove)
 app.add_typer(index_app, name="index")
 app.command()(report)
 app.command()(serve)
+app.command()(simulate)

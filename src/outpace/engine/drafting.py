@@ -73,6 +73,15 @@ class Drafting:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
         return self._drafters[name].sources
 
+    def choices(self, late: bool) -> tuple[str, ...]:
+        """The drafters that a sequence may be given.
+
+        Args:
+            late: some of it is computed already, so that one that needs the target's hidden
+                states from the beginning has missed them.
+        """
+        return tuple(name for name, one in self._drafters.items() if not late or one.taps is None)
+
     def wants_hidden(self, name: str) -> bool:
         """Whether a drafter looks at the target's hidden states."""
         return self._drafters[name].taps is not None

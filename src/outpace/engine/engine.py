@@ -147,7 +147,7 @@ class Engine:
         return progress
 
     def _budgets(self) -> dict[int, Budget]:
-        """How many draft tokens each running sequence gets, noting why where it is none."""
+        """How many draft tokens each running sequence gets, and of whom, noting why if none."""
         running = self.scheduler.running
         candidates = [
             Candidate(
@@ -157,12 +157,17 @@ class Engine:
                 s.request.num_speculative_tokens,
                 len(s.tokens),
                 self.drafting.sources(s.drafter),
+                s.request.request_type,
+                () if s.request.drafter else self.drafting.choices(late=s.num_computed > 0),
             )
             for s in running
         ]
         budgets: dict[int, Budget] = {}
         for sequence, budget in zip(running, self.controller.budgets(candidates), strict=True):
             budgets[sequence.seq_id] = budget
+            if budget.drafter and budget.drafter != sequence.drafter:
+                self._forget_draft(sequence)
+                sequence.drafter = budget.drafter
             if budget.reason and sequence.num_missing == 1:
                 sequence.counts.off_reasons[budget.reason] += 1
         return budgets
