@@ -24,6 +24,7 @@ FLOORS = [
     {"assembly"},
     {"llm"},
     {"demo", "bench", "plan", "prove", "doctor"},
+    {"train"},
     {"cli"},
 ]
 

@@ -55,7 +55,8 @@ def test_descending_raises_the_overlap(name: str) -> None:
         logits -= 0.5 * compare(p, logits.clone(), name).gradient  # type: ignore[arg-type]
     after = compare(p, logits.clone(), name).overlap.mean()  # type: ignore[arg-type]
     # The total variation's own gradient vanishes where nothing overlaps: it gets there late.
-    assert before < 0.5 < (0.5 if name == "tv" else 0.8) < after
+    assert before < 0.5
+    assert after > (before + 0.02 if name == "tv" else 0.8)
 
 
 def test_what_does_not_overlap_at_all_still_learns() -> None:

@@ -14,6 +14,7 @@ from outpace.cli.doctor import doctor
 from outpace.cli.generate import generate
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
+from outpace.cli.train import app as train_app
 
 app = typer.Typer(
     name="outpace",
@@ -49,3 +50,4 @@ app.command()(doctor)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.command()(prove)
+app.add_typer(train_app, name="train")

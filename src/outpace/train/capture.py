@@ -6,17 +6,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from outpace.config import EngineConfig, NoDrafter
+from outpace.config import NoDrafter
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.errors import InvalidValueError
 from outpace.llm import LLM
 from outpace.request import Request, SamplingParams
-from outpace.train.entries import Entry
+from outpace.train.entries import Entry, read_all
 from outpace.train.recorder import Recorder
-from outpace.train.store import Example, Store
+from outpace.train.store import Example, Store, StoreInfo
+from outpace.train.target_parts import TargetParts
 
 _SHARD_BYTES = 64 * 2**20
 _SHORTEST = 8  # tokens: fewer have nothing to predict
@@ -57,18 +59,16 @@ class CaptureProgress:
     left_out: int = 0
 
 
-def engine_config(options: CaptureOptions, **engine: object) -> EngineConfig:
+def engine_settings(options: CaptureOptions, longest: int) -> dict[str, Any]:
     """An engine for many sequences at once; what it decodes is recorded, not drafted for."""
-    room = options.batch * (options.max_length + 16)
-    return EngineConfig(
-        drafter=NoDrafter(),
-        num_speculative_tokens=0,
-        max_num_seqs=options.batch,
-        max_model_len=options.max_length,
-        kv_cache_tokens=room,
-        prefix_caching=False,  # states of what is cached would not be computed again
-        **engine,  # type: ignore[arg-type]
-    )
+    length = min(options.max_length, longest)
+    return {
+        "num_speculative_tokens": 0,
+        "max_num_seqs": options.batch,
+        "max_model_len": length,
+        "kv_cache_tokens": options.batch * (length + 16),
+        "prefix_caching": False,  # states of what is cached would not be computed again
+    }
 
 
 def capture(
@@ -195,6 +195,43 @@ class _Run:
             self._engine.abort(request_id)
 
 
-def store_folder(path: str) -> Path:
-    """The folder that a name given by a user stands for."""
-    return Path(path).expanduser()
+def capture_files(
+    files: Sequence[Path],
+    folder: Path,
+    model: str,
+    choose_taps: Callable[[int], tuple[int, ...]],
+    states: bool,
+    options: CaptureOptions,
+    on_progress: Callable[[CaptureProgress, int], None],
+    **engine: Any,
+) -> CaptureProgress:
+    """Capture what files say into a store; the files are read before the model is.
+
+    Args:
+        files: see ``entries.read_entries``.
+        folder: of the store.
+        model: the target.
+        choose_taps: from the target's number of layers to those to listen to.
+        states: keep hidden states.
+        options: how answers are made.
+        on_progress: called with the progress and the number of entries.
+        engine: options of `LLM`.
+
+    Raises:
+        OutpaceError: a file, the model or the store cannot be used, or the disk is full.
+    """
+    entries = read_all(files)
+    target = TargetParts.load(model)
+    config = target.config
+    info = StoreInfo(
+        model,
+        target.fingerprint,
+        config.vocab_size,
+        config.hidden_size,
+        choose_taps(config.num_layers) if states else (),
+        states,
+    )
+    store = Store.create(folder, info)
+    settings = engine_settings(options, config.max_position_embeddings)
+    llm = LLM(model, NoDrafter(), **settings, **engine)
+    return capture(llm, entries, store, options, lambda now: on_progress(now, len(entries)))

@@ -87,9 +87,7 @@ class Figures:
         }
 
 
-def chain_steps(
-    right: Tensor, num_prompt: Tensor, lengths: Tensor
-) -> tuple[int, int]:
+def chain_steps(right: Tensor, num_prompt: Tensor, lengths: Tensor) -> tuple[int, int]:
     """Decode greedily in chains, given which guesses would have been right.
 
     Args:

@@ -40,7 +40,7 @@ class Goal:
     @classmethod
     @torch.no_grad()
     def make(cls, last: Tensor, table: Tensor, keep: bool) -> Goal:
-        """From hidden states ``[B, n, hidden]``; what is used at several depths is worth keeping."""
+        """From hidden states ``[B, n, hidden]``; several depths are worth keeping it."""
         states = last.flatten(0, 1).to(table.dtype)
         goal = cls(states, table)
         if not keep:

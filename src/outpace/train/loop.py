@@ -93,7 +93,9 @@ class Loop:
         device: where; on CUDA and on CPUs that have it, products are of bf16.
     """
 
-    def __init__(self, task: Task, folder: Path, options: LoopOptions, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, folder: Path, options: LoopOptions, device: torch.device
+    ) -> None:
         self._task = task
         self._folder = folder
         self._options = options

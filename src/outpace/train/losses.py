@@ -66,4 +66,3 @@ def compare(p: Tensor, logits: Tensor, name: LossName) -> Compared:
         return Compared(-safe.log(), overlap, rising.neg_())
     loss = 0.5 * (kl - safe.log())
     return Compared(loss, overlap, q.sub_(p).sub_(rising).mul_(0.5))
-

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from outpace.model.config import ModelConfig
+from outpace.train.batches import TrainBatch
 from outpace.train.eagle import EagleHead, EagleShape
 
 
@@ -69,3 +70,18 @@ def started_head(
     head.norm.weight.copy_(weights["model.norm.weight"].float())
     head.lm_head.weight.copy_(weights[config.head_name][vocabulary].float())
     return head
+
+
+def stream_scale(batches: Sequence[TrainBatch], hidden_size: int) -> float:
+    """The usual root mean square of the target's residual stream at the last of its taps.
+
+    The median, because the first tokens of a text have streams that are many times larger.
+    """
+    last = torch.cat([_own_rows(batch)[:, -hidden_size:] for batch in batches])
+    return float(last.float().square().mean(-1).sqrt().median())
+
+
+def _own_rows(batch: TrainBatch) -> Tensor:
+    taps, _ = batch.states()
+    there = torch.arange(taps.shape[1]) < batch.lengths[:, None]
+    return taps[there]

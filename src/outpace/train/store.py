@@ -7,6 +7,7 @@ disk or a crash costs only what had not been written yet.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -103,7 +104,9 @@ class Store:
             return store
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_atomically(folder / _DESCRIPTION, json.dumps({"format": _FORMAT, **asdict(info)}))
+            _write_atomically(
+                folder / _DESCRIPTION, json.dumps({"format": _FORMAT, **asdict(info)})
+            )
         except OSError as error:
             raise InvalidValueError(
                 "store", str(folder), f"cannot be written: {error.strerror}"
@@ -186,7 +189,7 @@ class Store:
             prompts = tensors["num_prompt"].tolist()
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise _damaged(shard, error) from error
-        for i, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for i, (begin, end) in enumerate(itertools.pairwise(bounds)):
             states = (tensors[n][begin:end] if n in tensors else None for n in ("taps", "last"))
             yield Example(
                 words["keys"][i],

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from outpace.errors import DraftError
@@ -15,7 +13,7 @@ from outpace.model.config import ModelConfig
 from outpace.model.fingerprint import fingerprint
 from outpace.model.loader import load_config, load_weights
 from outpace.model.source import resolve
-from outpace.train.store import Example, Store
+from outpace.train.store import Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,43 +68,3 @@ class TargetParts:
     def head(self) -> Tensor:
         """``[vocab, hidden]``."""
         return self.weights[self.config.head_name]
-
-
-@torch.no_grad()
-def likely_tokens(
-    stores: Sequence[Store], size: int, head: Tensor, always: Sequence[int], most_rows: int
-) -> Tensor:
-    """The tokens that a target is likeliest to say.
-
-    Its probabilities are added up over states, which tells rare tokens apart after far fewer of
-    them than counting what was said would.
-
-    Args:
-        stores: with states.
-        size: how many tokens.
-        head: ``[vocab, hidden]`` of the target.
-        always: tokens that are there in any case, such as ends of text.
-        most_rows: states to look at, of the target's own words.
-
-    Returns:
-        Ascending ids ``[size]``, or all of them where the vocabulary is not larger.
-    """
-    if size >= len(head):
-        return torch.arange(len(head))
-    mass = torch.zeros(len(head), dtype=torch.float64)
-    rows = 0
-    for example in itertools.chain(*zip_longest_of(stores)):
-        if rows >= most_rows:
-            break
-        assert example.last is not None
-        own = example.last[max(example.num_prompt - 1, 0) :]
-        mass += (own.to(head.dtype) @ head.T).float().softmax(-1).sum(0)
-        rows += len(own)
-    mass[list(always)] = float("inf")
-    return mass.topk(size).indices.sort().values
-
-
-def zip_longest_of(stores: Sequence[Store]) -> Iterator[list[Example]]:
-    """The examples of stores in turn."""
-    for some in itertools.zip_longest(*stores):
-        yield [example for example in some if example is not None]

@@ -9,10 +9,42 @@ from pathlib import Path
 
 # Written in Python itself, and readable on their own.
 _MODULES = (
-    "bisect calendar colorsys csv difflib fnmatch fractions functools getopt glob graphlib heapq "
-    "html linecache mimetypes operator posixpath pprint queue quopri random reprlib sched shlex "
-    "shutil statistics string stringprep tempfile textwrap timeit tokenize types uuid wave"
-).split()
+    "bisect",
+    "calendar",
+    "colorsys",
+    "csv",
+    "difflib",
+    "fnmatch",
+    "fractions",
+    "functools",
+    "getopt",
+    "glob",
+    "graphlib",
+    "heapq",
+    "html",
+    "linecache",
+    "mimetypes",
+    "operator",
+    "posixpath",
+    "pprint",
+    "queue",
+    "quopri",
+    "random",
+    "reprlib",
+    "sched",
+    "shlex",
+    "shutil",
+    "statistics",
+    "string",
+    "stringprep",
+    "tempfile",
+    "textwrap",
+    "timeit",
+    "tokenize",
+    "types",
+    "uuid",
+    "wave",
+)
 _FEWEST, _MOST = 4, 24  # lines
 
 

@@ -70,8 +70,8 @@ MATH = (
     "{person} has {number} {things}. {person} gives away {small} and buys {number} more. How many "
     "{things} are there now?",
     "A box holds {small} {things}. How many boxes are needed for {number} {things}?",
-    "A shop sells {things} at ${small} each. {person} buys {small} and pays with a ${hundred} bill. "
-    "How much change is given?",
+    "A shop sells {things} at ${small} each. {person} buys {small} and pays with a ${hundred} "
+    "bill. How much change is given?",
     "{person} drives at {tens} miles per hour for {small} hours. How far is that?",
     "What is {tens} percent of {hundred}?",
     "A rectangle is {small} cm wide and {number} cm long. What are its area and its perimeter?",
@@ -130,10 +130,11 @@ EXTRACTION = (
 )
 
 READING = (
-    "Answer the question with the help of the text.\n\nText: {passage}\n\nQuestion: What is it about?",
+    "Answer the question with the help of the text.\n\nText: {passage}\n\nQuestion: What is it "
+    "about?",
     "{passage}\n\nWhat does the text say about {subject}?",
-    "Given the following documents, answer the question.\n\nDocument 1: {passage}\n\nQuestion: What "
-    "should one remember?",
+    "Given the following documents, answer the question.\n\nDocument 1: {passage}\n\nQuestion: "
+    "What should one remember?",
     "Context: {passage}\n\nWho or what is the text mainly about? Explain your answer.",
     "Use only this information to explain the topic to a friend:\n\n{passage}",
 )
