@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outpace.config import (
         DrafterConfig,
+        EagleConfig,
         EngineConfig,
         FirstOfConfig,
+        MedusaConfig,
         ModelDraftConfig,
         NgramConfig,
         NoDrafter,
@@ -49,10 +51,12 @@ __all__ = [
     "CompletionOutput",
     "DraftError",
     "DrafterConfig",
+    "EagleConfig",
     "EngineConfig",
     "FinishReason",
     "FirstOfConfig",
     "InvalidValueError",
+    "MedusaConfig",
     "ModelDraftConfig",
     "NgramConfig",
     "NoDrafter",
@@ -72,8 +76,10 @@ __all__ = [
 _HOMES = {
     "outpace.config": (
         "DrafterConfig",
+        "EagleConfig",
         "EngineConfig",
         "FirstOfConfig",
+        "MedusaConfig",
         "ModelDraftConfig",
         "NgramConfig",
         "NoDrafter",

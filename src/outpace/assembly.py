@@ -35,6 +35,8 @@ from outpace.kernels.native import kernels
 from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
+from outpace.model.heads.source import HeadConfig, HeadSource, find_source
+from outpace.model.heads.target import TargetMismatch
 from outpace.model.linear import packing_works
 from outpace.model.loader import load_config
 from outpace.model.native_decoder import NativeDecoder
@@ -43,7 +45,7 @@ from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.none import NoneDrafter
-from outpace.spec.drafters.table import Workshop, draft_models, make_drafter
+from outpace.spec.drafters.table import Workshop, draft_models, heads, make_drafter
 from outpace.text.output import SequenceText
 from outpace.text.tokenizer import Tokenizer
 
@@ -61,7 +63,8 @@ class Assembly:
     """A ready engine and what belongs to it.
 
     ``costs`` has what was measured for an automatic k: of ``"target"``, and of the configured
-    drafter under its name if it has a model.
+    drafter under its name if it has a model. ``mismatches`` are heads that were trained for other
+    weights than the target's.
     """
 
     engine: Engine
@@ -70,6 +73,7 @@ class Assembly:
     plan: MemoryPlan
     guarantee: str
     costs: Mapping[str, MeasuredCost]
+    mismatches: tuple[TargetMismatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,8 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     }
     for one, source in drafts.items():
         _check_vocabulary(one, tokenizer, source)
-    plan = _plan(target, list(drafts.values()), config, device)
+    read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
+    plan = _plan(target, list(drafts.values()), list(read.values()), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
     )
@@ -153,6 +158,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         draft_runner=lambda one: made.setdefault(
             one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
         ),
+        head=read.__getitem__,
         block_size=config.block_size,
     )
     drafters = _make_drafters(config, workshop)
@@ -170,8 +176,9 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
     controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
+    mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs)
+    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
 
 
 def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
@@ -243,8 +250,21 @@ def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _So
         )
 
 
+def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
+    """A head as its configuration or the engine's asks; left as it is where neither does."""
+    chosen = head.quantization
+    if chosen is None:
+        chosen = "none" if config.draft_quantization == "auto" else config.draft_quantization
+    precision = Precision(target.precision.dtype, chosen, config.group_size)
+    return find_source(head, target.folder, target.config, precision)
+
+
 def _plan(
-    target: _Source, drafts: list[_Source], config: EngineConfig, device: torch.device
+    target: _Source,
+    drafts: list[_Source],
+    read: list[HeadSource],
+    config: EngineConfig,
+    device: torch.device,
 ) -> MemoryPlan:
     available = psutil.virtual_memory().available
     if device.type == "cuda":
@@ -254,7 +274,8 @@ def _plan(
     logits_bytes = rows * target.config.vocab_size * torch.float32.itemsize
     return plan_memory(
         target.size(device),
-        [draft.size(device) for draft in drafts],
+        [draft.size(device) for draft in drafts]
+        + [ModelSize(one.stored_bytes, one.bytes_per_token, 0) for one in read],
         logits_bytes,
         available,
         config.max_model_len,

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from outpace.errors import CheckpointError
-from outpace.model.loader import fingerprint, load_config, load_weights
+from outpace.model.loader import load_config, load_weights
 
 import tiny
 
@@ -170,13 +170,3 @@ def test_no_folder(tmp_path: Path) -> None:
     fails(tmp_path / "absent", "not a folder")
     (tmp_path / "file").write_text("x")
     fails(tmp_path / "file", "not a folder")
-
-
-def test_fingerprint(folder: Path, sharded: Path, tmp_path: Path) -> None:
-    first = fingerprint(folder)
-    assert first == fingerprint(shutil.copytree(folder, tmp_path / "copy"))
-    assert first != fingerprint(sharded)
-    change(folder, lambda w: w[Q_PROJ].add_(1.0))
-    assert first != fingerprint(folder)
-    with pytest.raises(CheckpointError):
-        fingerprint(tmp_path)

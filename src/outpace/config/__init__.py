@@ -4,7 +4,9 @@ from outpace.config.checks import check_integer, check_number, check_type
 from outpace.config.drafters import (
     AUTO_DRAFTER,
     DrafterConfig,
+    EagleConfig,
     FirstOfConfig,
+    MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
@@ -14,6 +16,7 @@ from outpace.config.engine import EngineConfig
 from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter
 from outpace.config.words import (
     MAX_SPECULATIVE_TOKENS,
+    DraftShape,
     Dtype,
     Quantization,
     TreeAttention,
@@ -24,10 +27,13 @@ __all__ = [
     "AUTO_DRAFTER",
     "DRAFTER_SPELLINGS",
     "MAX_SPECULATIVE_TOKENS",
+    "DraftShape",
     "DrafterConfig",
     "Dtype",
+    "EagleConfig",
     "EngineConfig",
     "FirstOfConfig",
+    "MedusaConfig",
     "ModelDraftConfig",
     "NgramConfig",
     "NoDrafter",

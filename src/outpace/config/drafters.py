@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outpace.config.checks import (
+    check_choice,
     check_integer,
     check_quantization,
     check_type,
     spelled_out_dtype,
 )
-from outpace.config.words import Dtype, Quantization
+from outpace.config.words import DraftShape, Dtype, Quantization
 from outpace.errors import InvalidValueError
 
 
@@ -80,6 +81,55 @@ class PredictionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EagleConfig:
+    """A trained head on the target's hidden states (EAGLE-3: Li et al. 2025, arXiv 2503.01840).
+
+    Attributes:
+        path: folder of the head, in the speculators format or the original EAGLE-3 layout, or a
+            hub name; empty: the head that comes with Outpace for the target.
+        shape: ``"chain"``, ``"tree"`` (the nodes of the best total probability), or ``"auto"``:
+            a tree, except where the verifier takes a short drawn chain more often.
+        top_k: most children of a node, and most nodes that are looked beyond, level by level.
+        quantization: of the head; None: the engine's ``draft_quantization``, where ``"auto"``
+            leaves heads as they are.
+    """
+
+    path: str = ""
+    shape: DraftShape = "auto"
+    top_k: int = 8
+    quantization: Quantization | None = None
+    name = "eagle"
+
+    def __post_init__(self) -> None:
+        check_type("path", self.path, str, "a text")
+        check_choice("shape", self.shape, ("auto", "chain", "tree"))
+        check_integer("top_k", self.top_k, 1, 64)
+        if self.quantization is not None:
+            check_quantization("quantization", self.quantization)
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaConfig:
+    """Trained heads that guess several places ahead at once (Cai et al. 2024, arXiv 2401.10774).
+
+    Attributes:
+        path: folder of the heads, in Medusa's layout, or a hub name.
+        quantization: as of `EagleConfig`.
+    """
+
+    path: str
+    quantization: Quantization | None = None
+    name = "medusa"
+
+    def __post_init__(self) -> None:
+        check_type("path", self.path, str, "a text")
+        if not self.path:
+            raise InvalidValueError("path", self.path, "give the folder of the heads")
+        if self.quantization is not None:
+            check_quantization("quantization", self.quantization)
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -100,7 +150,7 @@ class FirstOfConfig:
 
 
 # What can stand in a list of drafters; a new drafter is one more here.
-_Single = NgramConfig | ModelDraftConfig | PredictionConfig
+_Single = NgramConfig | ModelDraftConfig | PredictionConfig | EagleConfig | MedusaConfig
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from outpace.config.drafters import (
     AUTO_DRAFTER,
     DrafterConfig,
+    EagleConfig,
     FirstOfConfig,
+    MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
@@ -54,6 +56,8 @@ _SPELLINGS = {
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
     "model": _Spelling("PATH", None, ModelDraftConfig),
+    "eagle": _Spelling("PATH", EagleConfig(), EagleConfig),
+    "medusa": _Spelling("PATH", None, MedusaConfig),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),

@@ -190,7 +190,15 @@ class Engine:
             rows = segment.rows_of(path)
             last = hidden.last[rows]
             taps = None if hidden.taps is None else hidden.taps[rows]
-        return Seen(sequence.seq_id, start, tuple(tokens[start:].tolist()), last, taps)
+        return Seen(
+            sequence.seq_id,
+            start,
+            tuple(tokens[start:].tolist()),
+            last,
+            taps,
+            sequence.tokens.array,
+            sequence.table.blocks,
+        )
 
     def _move_path(self, sequence: Sequence, base: int, path: list[int]) -> None:
         """Bring accepted nodes from the slots of their nodes to those of their positions."""

@@ -54,6 +54,10 @@ class Decoder(Protocol):
         """
         ...
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """``[N]`` int64 to ``[N, hidden]``: the rows of the embedding table, as a pass has them."""
+        ...
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: ``hidden [R, hidden] -> [R, vocab]`` in float32, for any R."""
         ...

@@ -1,9 +1,8 @@
-"""Checkpoint folders in HF layout: configuration, weights, and a fingerprint of the weights."""
+"""Checkpoint folders in HF layout: configuration and weights."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -19,7 +18,6 @@ from outpace.model.config import ModelConfig
 FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-_SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def load_config(folder: Path) -> ModelConfig:
@@ -197,31 +195,3 @@ def _checked(opened: Any, name: str, shape: tuple[int, ...], file: Path) -> Tens
         )
     tensor: Tensor = opened.get_tensor(name)
     return tensor
-
-
-def fingerprint(folder: Path) -> str:
-    """Return a cheap, stable identity of a folder's weights (32 hex digits).
-
-    It covers the header (names, shapes, dtypes) and size of every safetensors file and 64 samples
-    of 4 KiB of each one's data, not the file's path or age.
-
-    Raises:
-        CheckpointError: the folder has no safetensors files, or one cannot be read.
-    """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise CheckpointError(_no_weights(folder))
-    digest = hashlib.sha256()
-    for file in files:
-        try:
-            with file.open("rb") as stream:
-                size = file.stat().st_size
-                header = int.from_bytes(stream.read(8), "little")
-                digest.update(f"{file.name} {size}".encode() + stream.read(min(header, size)))
-                start = min(8 + header, size)
-                for i in range(_SAMPLES):
-                    stream.seek(start + (size - start) * i // _SAMPLES)
-                    digest.update(stream.read(_SAMPLE_BYTES))
-        except OSError as error:
-            raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
-    return digest.hexdigest()[:32]

@@ -106,7 +106,7 @@ class NativeDecoder:
         config, rows = self.config, batch.num_rows
         positions = torch.from_numpy(joined(batch.positions))
         attend = NativeAttention(self._shape, batch, pool, self._rope.angles(positions), config)
-        stream = self._embedding.rows(torch.from_numpy(joined(batch.token_ids)))
+        stream = self.embed(torch.from_numpy(joined(batch.token_ids)))
         qkv = torch.empty(rows, self._shape.qkv_width)
         attended = torch.empty(rows, config.num_heads * config.head_dim)
         inner = torch.empty(rows, 2 * config.intermediate_size)
@@ -120,6 +120,10 @@ class NativeDecoder:
             if index in taps:
                 tapped[index] = stream.clone()
         return Hidden(self._norm(stream), joined_taps(tapped, taps))
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """See ``Decoder.embed``."""
+        return self._embedding.rows(token_ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: ``hidden [R, hidden] -> [R, vocab]`` in float32, for any R."""

@@ -23,8 +23,9 @@ from outpace.kernels.packing import Format, Packed, group_of
 from outpace.model.blocks import load_blocks
 from outpace.model.config import ModelConfig
 from outpace.model.converted import short_stem
+from outpace.model.fingerprint import fingerprint
 from outpace.model.keeping import keep
-from outpace.model.loader import fingerprint, load_weights
+from outpace.model.loader import load_weights
 from outpace.model.precision import Precision
 from outpace.model.tensor_file import ALIGNMENT, Planned, write_tensors
 from outpace.model.weights import WeightSource, panels_shape

@@ -85,7 +85,7 @@ class TorchDecoder:
         )
         attend = PagedAttention(pool, plan, config.windows, self._scale)
         rotation = self._rope.lookup(torch.from_numpy(positions).to(device))
-        stream = F.embedding(torch.from_numpy(token_ids).to(device), self._embedding)
+        stream = self.embed(torch.from_numpy(token_ids).to(device))
         tapped: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers[:num_layers]):
             query, kv = self._project(layer, layer.input_norm(stream), rotation)
@@ -95,6 +95,10 @@ class TorchDecoder:
             if index in taps:
                 tapped[index] = stream
         return Hidden(self._norm(stream), joined_taps(tapped, taps))
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """See ``Decoder.embed``."""
+        return F.embedding(token_ids, self._embedding)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: ``hidden [R, hidden] -> [R, vocab]`` in float32, for any R."""

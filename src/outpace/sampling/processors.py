@@ -64,17 +64,24 @@ class LogitsProcessor:
         Returns:
             ``[vocab]`` float32; the input itself where nothing applies.
         """
-        suppress = history.num_output < self.params.min_tokens and len(self._end_ids) > 0
-        if not (suppress or self.params.penalised or self.params.logit_bias):
+        if self.leaves_alone(history):
             return logits
         logits = logits.clone()
         if len(self._bias_ids):
             logits[self._bias_ids] += self._bias
         if self.params.penalised:
             self._penalise(logits, history)
-        if suppress:
+        if self._suppresses(history):
             logits[self._end_ids] = -torch.inf
         return logits
+
+    def leaves_alone(self, history: TokenHistory) -> bool:
+        """Whether nothing applies, to this row and to all that follow."""
+        changes = self.params.penalised or self.params.logit_bias
+        return not (changes or self._suppresses(history))
+
+    def _suppresses(self, history: TokenHistory) -> bool:
+        return history.num_output < self.params.min_tokens and len(self._end_ids) > 0
 
     def _penalise(self, logits: Tensor, history: TokenHistory) -> None:
         params = self.params

@@ -23,6 +23,14 @@ class TokenSampler:
         self.seed = seed
         self._process = LogitsProcessor(params, end_token_ids)
 
+    def leaves_alone(self, history: TokenHistory) -> bool:
+        """Whether logits stay as they are up to the temperature, here and from here on."""
+        return self._process.leaves_alone(history)
+
+    def processed(self, logits: Tensor, history: TokenHistory) -> Tensor:
+        """``[vocab]`` logits with all that parameters do to them before the temperature."""
+        return self._process(logits, history)
+
     def probs(self, logits: Tensor, history: TokenHistory) -> Tensor:
         """The distribution ``[vocab]`` that a token is drawn from after ``history``."""
         return distribution(self._process(logits, history), self.params)

@@ -55,6 +55,8 @@ class Seen:
         token_ids: the known tokens that were computed and the draft tokens that were accepted.
         last: ``[num_tokens, hidden]`` the target's last hidden state at each, if asked for.
         taps: ``[num_tokens, len(taps) * hidden]`` the tapped layers' states, if asked for.
+        known: all tokens of the sequence by now, those just emitted too; do not keep or change.
+        block_table: the sequence's cache blocks, which hold at least ``known``.
     """
 
     seq_id: int
@@ -62,6 +64,8 @@ class Seen:
     token_ids: tuple[int, ...]
     last: Tensor | None
     taps: Tensor | None
+    known: NDArray[np.int64]
+    block_table: Sequence[int]
 
 
 class Drafter(Protocol):

@@ -18,10 +18,11 @@ class FirstOfDrafter:
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self.name = "+".join(drafter.name for drafter in drafters)
         self._drafters = tuple(drafters)
-        wanted = [d.taps for d in drafters if d.taps is not None]
-        if len(set(wanted)) > 1:
-            raise ValueError(f"drafters want different hidden states: {sorted(set(wanted))}")
-        self.taps: tuple[int, ...] | None = wanted[0] if wanted else None
+        wanted = {d.taps for d in drafters if d.taps is not None}
+        tapped = wanted - {()}  # whoever wants the last state alone does not mind more
+        if len(tapped) > 1:
+            raise ValueError(f"drafters want different hidden states: {sorted(tapped)}")
+        self.taps: tuple[int, ...] | None = next(iter(tapped), () if wanted else None)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """For each ask the first tree that is not empty."""
