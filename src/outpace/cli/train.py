@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +59,7 @@ def prompts(
     check_integer("count", count, 1)
     if drawn and about:
         raise InvalidValueError("about", about[0], "prompts are drawn or about texts; choose one")
+    made: Iterable[dict[str, str]]
     if drawn:
         with stoppable(), bar("drawing prompts") as (progress, task):
             made = drawn_by(

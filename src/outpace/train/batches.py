@@ -41,13 +41,13 @@ class TrainBatch:
 
     def to(self, device: torch.device) -> TrainBatch:
         """On a device."""
-        moved = [None if t is None else t.to(device) for t in (self.taps, self.last)]
         return TrainBatch(
             self.token_ids.to(device),
             self.lengths.to(device),
             self.num_prompt.to(device),
-            *moved,
-            kinds=self.kinds,
+            None if self.taps is None else self.taps.to(device),
+            None if self.last is None else self.last.to(device),
+            self.kinds,
         )
 
     def states(self) -> tuple[Tensor, Tensor]:

@@ -106,7 +106,7 @@ def old_draft(folder: Path, target: TargetParts) -> nn.Module:
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = (str(error).splitlines() or ["unreadable"])[0][:160]
         raise CheckpointError(f"{folder}: cannot be loaded ({reason})") from error
-    size = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator, union-attr]
+    size = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
     if size < target.config.vocab_size:
         raise CheckpointError(
             f"{folder}: has {size} tokens, the target {target.config.vocab_size}; start from a "

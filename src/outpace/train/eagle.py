@@ -165,6 +165,13 @@ class EagleHead(nn.Module):
         self.norm = RMSNorm(hidden, eps)
         self.lm_head = nn.Linear(hidden, shape.draft_vocab_size, bias=False)
 
+    @property
+    def layer(self) -> _Layer:
+        """Its one decoder layer."""
+        layer = self.layers[0]
+        assert isinstance(layer, _Layer)
+        return layer
+
     def project(self, taps: Tensor) -> Tensor:
         """Tapped states ``[..., taps * hidden]`` to ``[..., hidden]``."""
         parts = taps.chunk(len(self.fc_norm), -1)
@@ -191,5 +198,5 @@ class EagleHead(nn.Module):
             positions = torch.arange(depth, depth + length, device=taps.device)
             angles = rotary_angles(positions, self.shape.head_dim, self.shape.rope_theta)
             following = embedded[:, depth + 1 : depth + 1 + length]
-            state = self.layers[0](following, state, angles, past)
+            state = self.layer(following, state, angles, past)
             yield state

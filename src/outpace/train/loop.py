@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from outpace.errors import CapacityError, CheckpointError
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures
+from outpace.train.team import Team
 
 STATE = "training.pt"
 LOG = "training.jsonl"
@@ -91,15 +92,22 @@ class Loop:
         folder: of checkpoints and the log.
         options: how long and how fast.
         device: where; on CUDA and on CPUs that have it, products are of bf16.
+        team: the processes that train together.
     """
 
     def __init__(
-        self, task: Task, folder: Path, options: LoopOptions, device: torch.device
+        self,
+        task: Task,
+        folder: Path,
+        options: LoopOptions,
+        device: torch.device,
+        team: Team | None = None,
     ) -> None:
         self._task = task
         self._folder = folder
         self._options = options
         self._device = device
+        self._team = team or Team()
         self._optimizers = _optimizers(task.module, options)
         self.state = LoopState()
 
@@ -137,22 +145,22 @@ class Loop:
         state, options = self.state, self._options
         began = time.monotonic() - state.seconds
         looked = state.seconds
+        leads = self._team.rank == 0
         feed = iter(batches)
         try:
-            while (progress := self._progress()) < 1.0:
+            while (progress := self._team.agree(self._progress())) < 1.0:
                 self._set_rates(progress)
                 on_step(state, self._step(feed))
                 state.seconds = time.monotonic() - began
-                if state.seconds - looked >= options.judge_every:
+                if leads and state.seconds - looked >= options.judge_every:
                     looked = state.seconds
                     on_look(state, self.look(validation))
                     self.save(save)
-                    if options.patience and state.looks_without_gain >= options.patience:
-                        break
         finally:
-            if state.step:
+            if leads and state.step:
                 self.save(save)
-        on_look(state, self.look(validation))
+        if leads:
+            on_look(state, self.look(validation))
         return state
 
     def _step(self, feed: Any) -> Figures:
@@ -163,7 +171,8 @@ class Loop:
             batch = next(feed).to(self._device)
             with self._autocast():
                 figures.add(self._task.learn(batch, 1 / count))
-            self.state.tokens += batch.num_tokens
+            self.state.tokens += batch.num_tokens * self._team.size
+        self._team.average(self._task.module.parameters())
         torch.nn.utils.clip_grad_norm_(self._task.module.parameters(), 1.0)
         for optimizer in self._optimizers:
             optimizer.step()
@@ -212,8 +221,10 @@ class Loop:
             ) from error
 
     def _progress(self) -> float:
-        """From 0 to 1: by the steps or by the time, whichever is further."""
+        """From 0 to 1: by the steps or by the time, whichever is further, or by lost patience."""
         options, state = self._options, self.state
+        if options.patience and state.looks_without_gain >= options.patience:
+            return 1.0
         shares = [0.0]
         if options.steps is not None:
             shares.append(state.step / options.steps)
@@ -249,5 +260,5 @@ def _optimizers(module: nn.Module, options: LoopOptions) -> list[torch.optim.Opt
     ):
         if parameters:
             group = {"params": parameters, "base_rate": rate}
-            optimizers.append(kind([group], lr=rate, weight_decay=0.0, **more))  # type: ignore
+            optimizers.append(kind([group], lr=rate, weight_decay=0.0, **more))
     return optimizers

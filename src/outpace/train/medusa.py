@@ -17,7 +17,7 @@ from outpace.train.batches import TrainBatch
 from outpace.train.eagle_task import row_weights
 from outpace.train.export import write_head
 from outpace.train.figures import Figures, chain_steps
-from outpace.train.goal import Goal, likeliest, table_figures, table_step
+from outpace.train.goal import Goal, chunks, likeliest, table_figures, table_step
 from outpace.train.losses import LossName
 from outpace.train.target_parts import TargetParts
 
@@ -148,7 +148,8 @@ def rank_accuracies(
         flat = batch.last.flatten(0, 1).float()
         for depth, head in enumerate(heads):
             rows = row_weights(batch, depth, 0.0).flatten().nonzero().flatten()
-            for part in rows.split(64):
+            for span in chunks(len(rows), len(table)):
+                part = rows[span]
                 logits = head(flat[part]).to(table.dtype) @ table.T
                 top = logits.topk(ranks).indices
                 hits[depth] += (top == said[part + depth + 1, None]).sum(0).cpu()

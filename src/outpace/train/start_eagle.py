@@ -50,7 +50,7 @@ def started_head(
     """
     head = EagleHead(shape)
     hidden, last = shape.hidden_size, f"model.layers.{config.num_layers - 1}"
-    layer = head.layers[0]
+    layer = head.layer
 
     def given(name: str) -> Tensor:
         return weights[f"{last}.{name}.weight"].float()
