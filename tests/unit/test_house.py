@@ -27,7 +27,7 @@ FLOORS = [
     {"assembly", "report"},
     {"llm"},
     {"demo", "bench", "plan", "prove", "doctor", "server"},
-    {"simulate"},
+    {"simulate", "train"},
     {"cli"},
 ]
 

@@ -19,6 +19,7 @@ from outpace.cli.prove import prove
 from outpace.cli.record_report import report
 from outpace.cli.serve import serve
 from outpace.cli.simulate import simulate
+from outpace.cli.train import app as train_app
 
 app = typer.Typer(
     name="outpace",
@@ -59,3 +60,4 @@ app.add_typer(index_app, name="index")
 app.command()(report)
 app.command()(serve)
 app.command()(simulate)
+app.add_typer(train_app, name="train")

@@ -1,0 +1,1 @@
+"""Training of drafters: capture, data, losses, heads and small models, evaluation, export."""

@@ -1,0 +1,1 @@
+"""Prompts of our own for training: templates and topics, and texts that the target wrote."""

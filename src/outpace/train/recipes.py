@@ -1,0 +1,227 @@
+"""From stores to a trained drafter on disk: what the commands of ``outpace train`` run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from outpace.errors import InvalidValueError
+from outpace.train.batches import Feed, TrainBatch, held_out
+from outpace.train.draft import DraftOptions, DraftTask, export_draft, new_draft, old_draft
+from outpace.train.eagle_task import EagleOptions, EagleTask
+from outpace.train.export import export_eagle
+from outpace.train.figures import Figures
+from outpace.train.loop import Loop, LoopOptions, LoopState, Task
+from outpace.train.medusa import (
+    MedusaHeads,
+    MedusaOptions,
+    MedusaTask,
+    export_medusa,
+    rank_accuracies,
+)
+from outpace.train.start_eagle import eagle_shape, started_head, stream_scale
+from outpace.train.states import TargetStates
+from outpace.train.store import Store
+from outpace.train.target_parts import TargetParts
+from outpace.train.vocabulary import kept_vocabulary, likely_tokens
+
+FINAL, START = "head", "start"
+_VOCABULARY_ROWS = 60_000
+_FEWEST_TOKENS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told how it goes.
+
+    Attributes:
+        step: after each step, with the state and the step's figures.
+        look: after each look at what is held out.
+    """
+
+    step: Callable[[LoopState, Figures], None] = lambda *_: None
+    look: Callable[[LoopState, Figures], None] = lambda *_: None
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every recipe stands on.
+
+    Attributes:
+        target: the model that is drafted for.
+        stores: its answers.
+        folder: where the run and its result go.
+        loop: how long and how fast.
+        max_tokens: of a batch; what memory is bounded by.
+        held_out_tokens: of validation.
+        device: where it trains.
+        resume: go on from the folder's checkpoint.
+    """
+
+    target: TargetParts
+    stores: Sequence[Store]
+    folder: Path
+    loop: LoopOptions
+    max_tokens: int
+    held_out_tokens: int
+    device: torch.device
+    resume: bool
+
+    def check(self) -> None:
+        """Refuse stores of another target, or with too little in them.
+
+        Raises:
+            OutpaceError: naming the store.
+        """
+        if not self.stores:
+            raise InvalidValueError(
+                "store", "", "give at least one folder of outpace train capture"
+            )
+        for store in self.stores:
+            self.target.check(store)
+        tokens = 0
+        for example in (example for store in self.stores for example in store):
+            tokens += len(example.token_ids)
+            if tokens >= _FEWEST_TOKENS:
+                return
+        folders = ", ".join(str(store.folder) for store in self.stores)
+        way_out = f"has {tokens} tokens, fewer than {_FEWEST_TOKENS}: too few; capture more"
+        raise InvalidValueError("store", folders, way_out)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The layers that the stores listened to."""
+        return self.stores[0].info.taps
+
+    def batches(self, seed: int) -> tuple[Iterator[TrainBatch], list[TrainBatch]]:
+        """What is trained on, and what is held out, with states."""
+        feed: Any = Feed(self.stores, self.max_tokens, seed)
+        validation: Any = held_out(self.stores, self.max_tokens, self.held_out_tokens)
+        if not all(store.info.states for store in self.stores):
+            states = TargetStates(self.target, self.taps, self.max_tokens, self.device)
+            feed, validation = states.filled(feed), list(states.filled(validation))
+        return iter(feed), validation
+
+    def run(
+        self,
+        task: Task,
+        save: Callable[[LoopState], None],
+        watch: Watch,
+        feed: Iterator[TrainBatch],
+        validation: list[TrainBatch],
+    ) -> LoopState:
+        """Train, from the checkpoint if that is wanted."""
+        task.module.to(self.device)
+        loop = Loop(task, self.folder, self.loop, self.device)
+        if self.resume:
+            loop.resume()
+        return loop.run(feed, validation, watch.step, watch.look, save)
+
+
+def train_eagle(
+    ground: Ground, draft_vocab_size: int, options: EagleOptions, watch: Watch
+) -> LoopState:
+    """Train an EAGLE head; ``start`` is how it began, ``head`` is the newest checkpoint.
+
+    Raises:
+        OutpaceError: the stores or the folder cannot be used.
+    """
+    ground.check()
+    if not ground.taps:
+        way_out = "was captured without tapped layers; capture with --taps auto"
+        raise InvalidValueError("store", str(ground.stores[0].folder), way_out)
+    torch.manual_seed(ground.loop.seed)
+    target, folder = ground.target, ground.folder
+    feed, validation = ground.batches(ground.loop.seed)
+    table = target.head.to(ground.device, torch.bfloat16)
+    embedding = target.embedding.to(ground.device, torch.bfloat16)
+    first = list(islice(feed, 4))
+    vocabulary = kept_vocabulary(
+        folder / START,
+        lambda: likely_tokens(
+            ground.stores, draft_vocab_size, table, target.config.eos_token_ids, _VOCABULARY_ROWS
+        ),
+        ground.resume,
+    )
+    shape = eagle_shape(target.config, ground.taps, len(vocabulary))
+    scale = stream_scale(first, target.config.hidden_size)
+    head = started_head(shape, target.weights, target.config, vocabulary, scale)
+    if not ground.resume or not (folder / START).is_dir():
+        export_eagle(folder / START, head, vocabulary, target, options.depths + 1)
+    task = EagleTask(
+        head.to(ground.device), embedding, table, vocabulary.to(ground.device), options
+    )
+
+    def save(_: LoopState) -> None:
+        export_eagle(folder / FINAL, head, vocabulary, target, options.depths + 1)
+
+    return ground.run(task, save, watch, _chained(first, feed), validation)
+
+
+def _chained(first: list[TrainBatch], rest: Iterator[TrainBatch]) -> Iterator[TrainBatch]:
+    yield from first
+    yield from rest
+
+
+def train_medusa(
+    ground: Ground, num_heads: int, num_layers: int, options: MedusaOptions, watch: Watch
+) -> LoopState:
+    """Train Medusa heads.
+
+    Raises:
+        OutpaceError: the stores or the folder cannot be used.
+    """
+    ground.check()
+    torch.manual_seed(ground.loop.seed)
+    target = ground.target
+    feed, validation = ground.batches(ground.loop.seed)
+    table = target.head.to(ground.device, torch.bfloat16)
+    heads = MedusaHeads(target.config.hidden_size, num_heads, num_layers)
+    judged = [batch.to(ground.device) for batch in validation]
+
+    def save(_: LoopState, name: str = FINAL) -> None:
+        ranks = rank_accuracies(heads, table, judged, ranks=8)
+        export_medusa(ground.folder / name, heads, target, ranks)
+
+    if not ground.resume:
+        heads.to(ground.device)
+        save(LoopState(), START)
+    return ground.run(MedusaTask(heads, table, options), save, watch, feed, validation)
+
+
+def train_draft(
+    ground: Ground,
+    start: Path | None,
+    changes: Mapping[str, Any],
+    options: DraftOptions,
+    watch: Watch,
+) -> LoopState:
+    """Train a small model, from a checkpoint or from scratch.
+
+    Raises:
+        OutpaceError: the stores, the checkpoint, the configuration or the folder cannot be used.
+    """
+    ground.check()
+    torch.manual_seed(ground.loop.seed)
+    target = ground.target
+    if start is not None and changes:
+        way_out = (
+            "only a model from scratch has a configuration to choose; leave one of the two out"
+        )
+        raise InvalidValueError("config", dict(changes), way_out)
+    model: nn.Module = old_draft(start, target) if start else new_draft(target, dict(changes))
+    feed, validation = ground.batches(ground.loop.seed)
+    table = target.head.to(ground.device, torch.bfloat16)
+
+    def save(state: LoopState, name: str = FINAL) -> None:
+        export_draft(ground.folder / name, model, target, {"outpace_tokens": state.tokens})
+
+    if not ground.resume:
+        save(LoopState(), START)
+    return ground.run(DraftTask(model, table, options), save, watch, feed, validation)
