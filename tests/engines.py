@@ -71,14 +71,19 @@ def make_runner(
     noise: float = 0.0,
     quantization: Quantization = "none",
     native: bool = True,
+    idle_layers: tuple[int, ...] = (),
     weights: dict[str, Tensor] | None = None,
 ) -> ModelRunner:
     """A random model, peaked enough that its choices depend on the context.
 
     Without ``native`` it computes on PyTorch's operators even where there are compiled kernels.
     With ``noise`` it is a relative of the model of that seed: a draft that is often right.
+    Idle layers add nothing to the stream, so that leaving them out changes nothing.
     """
     weights = random_weights(seed, noise) if weights is None else weights
+    for layer in idle_layers:
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            weights[f"model.layers.{layer}.{name}.weight"].zero_()
     precision = Precision(dtype, quantization, group=32)
     cpu = torch.device("cpu")
     source = WeightSource(weights, CONFIG.weight_shapes())

@@ -46,7 +46,8 @@ class LLM:
     Args:
         model: a folder in Hugging Face layout, a GGUF file, a hub name, or ``"demo"``.
         drafter: a configuration, or its spelling: ``none``, ``auto``, ``ngram``,
-            ``model:PATH``, ``prediction:FILE``, or several joined by ``+``.
+            ``suffix``, ``datastore:FILE``, ``model:PATH``, ``prediction:FILE``, ``early_exit``,
+            or several joined by ``+`` (the first that proposes) or ``|`` (the surest).
         options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
             ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
             ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,

@@ -89,4 +89,5 @@ def _ask(part: Scheduled, budget: Budget) -> Ask:
         wants_probs=isinstance(sequence.verifier, RejectionVerifier),
         prediction=sequence.request.prediction,
         by_source=budget.by_source,
+        tenant=sequence.request.tenant,
     )

@@ -33,6 +33,10 @@ class Ask:
         prediction: tokens that the caller expects as the whole answer, or empty.
         by_source: the most nodes for single sources of a drafter that has several, where they
             differ; a source with 0 is not to be asked.
+        wants_confidence: whether somebody looks at the tree's ``confidence``; a drafter for whom
+            it costs something may leave it empty otherwise.
+        tenant: whose request it is; what is learned from one tenant's texts must not show in
+            the drafts for another.
     """
 
     seq_id: int
@@ -45,6 +49,8 @@ class Ask:
     wants_probs: bool
     prediction: tuple[int, ...]
     by_source: Mapping[str, int] = field(default_factory=dict)
+    wants_confidence: bool = False
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,8 @@ class Seen:
     token_ids: tuple[int, ...]
     last: Tensor | None
     taps: Tensor | None
-    known: NDArray[np.int64]
-    block_table: Sequence[int]
+    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    block_table: Sequence[int] = ()
 
 
 class Drafter(Protocol):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outpace.errors import DraftError
-from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.drafter import Ask, Drafter
+from outpace.spec.drafters.several import Several
 from outpace.spec.tree import DraftTree
 
 
-class FirstOfDrafter:
+class FirstOfDrafter(Several):
     """Asks its drafters in order; each is asked only for what the earlier ones left open.
 
     Args:
@@ -18,17 +18,8 @@ class FirstOfDrafter:
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        self.name = "+".join(drafter.name for drafter in drafters)
+        super().__init__(drafters, "+")
         self.sources: tuple[str, ...] = tuple(s for drafter in drafters for s in drafter.sources)
-        self._drafters = tuple(drafters)
-        wanted = {d.taps for d in drafters if d.taps is not None}
-        tapped = wanted - {()}  # whoever wants the last state alone does not mind more
-        if len(tapped) > 1:
-            raise DraftError(
-                f"drafter = {self.name!r}: the heads want different hidden states of the target "
-                f"(after layers {' and '.join(map(str, sorted(tapped)))}); use one of them"
-            )
-        self.taps: tuple[int, ...] | None = next(iter(tapped), () if wanted else None)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """For each ask the first tree that is not empty."""
@@ -41,16 +32,6 @@ class FirstOfDrafter:
             for i, tree in zip(left, drafter.propose(list(left.values())), strict=True):
                 trees[i] = tree if len(tree) or tree.reason else trees[i]
         return trees
-
-    def observe(self, seen: Sequence[Seen]) -> None:
-        """Everyone learns, whoever proposed."""
-        for drafter in self._drafters:
-            drafter.observe(seen)
-
-    def forget(self, seq_id: int) -> None:
-        """Everyone forgets."""
-        for drafter in self._drafters:
-            drafter.forget(seq_id)
 
 
 def _limited(ask: Ask, drafter: Drafter) -> Ask:
