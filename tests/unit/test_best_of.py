@@ -17,7 +17,7 @@ from outpace.config import (
     NoDrafter,
     parse_drafter,
 )
-from outpace.errors import InvalidValueError
+from outpace.errors import DraftError, InvalidValueError
 from outpace.spec.drafter import Ask, Seen
 from outpace.spec.drafters.best_of import BestOfDrafter, merge, promise, reach
 from outpace.spec.drafters.ngram import NgramDrafter
