@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,8 +144,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
             suffice; everything that can be checked is checked before weights are loaded.
     """
     device = _choose_device(config.device)
-    if config.threads is not None:
-        _use_threads(config.threads)
+    _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     check_drafter(config.drafter, tokenizer)
@@ -162,7 +161,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
     proposed = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
     read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
-    plan = _plan(target, list(drafts.values()), list(read.values()), config, device)
+    plan = _plan(target, drafts.values(), read.values(), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
     )
@@ -182,9 +181,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         block_size=config.block_size,
     )
     drafters = _make_drafters(config, workshop)
-    invariant = is_batch_invariant(runner, config.block_size)
-    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
-    guarantee = "bit-exact" if invariant and exact_trees else "near-tie"
+    guarantee = _guarantee(runner, config)
     admission = Admission(
         target.config,
         plan.max_model_len,
@@ -195,11 +192,18 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         _grammars(target.config, tokenizer),
     )
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
-    controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
     mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
+    controller = _make_controller(config, costs)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
+
+
+def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:
+    """What holds on this machine for this model."""
+    invariant = is_batch_invariant(runner, config.block_size)
+    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
+    return "bit-exact" if invariant and exact_trees else "near-tie"
 
 
 def calibration(runner: ModelRunner, folder: Path) -> Calibration:
@@ -235,7 +239,9 @@ def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
         )
 
 
-def _use_threads(threads: int) -> None:
+def _use_threads(threads: int | None) -> None:
+    if threads is None:
+        return
     cores = usable_cores()
     if threads > cores:
         # They would wait for each other at the end of every layer, many times a step.
@@ -322,8 +328,8 @@ def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadS
 
 def _plan(
     target: _Source,
-    drafts: list[_Source],
-    read: list[HeadSource],
+    drafts: Iterable[_Source],
+    read: Iterable[HeadSource],
     config: EngineConfig,
     device: torch.device,
 ) -> MemoryPlan:

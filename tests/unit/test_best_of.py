@@ -17,7 +17,7 @@ from outpace.config import (
     NoDrafter,
     parse_drafter,
 )
-from outpace.errors import InvalidValueError
+from outpace.errors import DraftError, InvalidValueError
 from outpace.spec.drafter import Ask, Seen
 from outpace.spec.drafters.best_of import BestOfDrafter, merge, promise, reach
 from outpace.spec.drafters.ngram import NgramDrafter
@@ -131,7 +131,7 @@ def test_everyone_learns() -> None:
     assert [len(one.seen) for one in drafters] == [1, 1]
     best.forget(1)
     assert [len(one.seen) for one in drafters] == [0, 0]
-    with pytest.raises(ValueError, match="different hidden states"):
+    with pytest.raises(DraftError, match="different hidden states"):
         BestOfDrafter([Scripted("a", DraftTree(), (1,)), Scripted("b", DraftTree(), (2,))])
 
 

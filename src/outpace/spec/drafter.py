@@ -73,8 +73,8 @@ class Seen:
     token_ids: tuple[int, ...]
     last: Tensor | None
     taps: Tensor | None
-    known: NDArray[np.int64]
-    block_table: Sequence[int]
+    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    block_table: Sequence[int] = ()
 
 
 class Drafter(Protocol):
