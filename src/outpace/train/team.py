@@ -17,7 +17,7 @@ from outpace.errors import InvalidValueError
 
 
 class Team:
-    """This process's place among those that train together.
+    """The place of this process among those that train together.
 
     Attributes:
         rank: from 0; the first one looks, saves and decides when it is over.
@@ -56,9 +56,8 @@ class Team:
         flat = torch.cat([gradient.flatten() for gradient in gradients])  # one message
         dist.all_reduce(flat)
         flat /= self.size
-        for gradient, value in zip(
-            gradients, flat.split([g.numel() for g in gradients]), strict=True
-        ):
+        sizes = [gradient.numel() for gradient in gradients]
+        for gradient, value in zip(gradients, flat.split(sizes), strict=True):
             gradient.copy_(value.view_as(gradient))
 
     def agree(self, value: float) -> float:
