@@ -25,7 +25,10 @@ PROCESSORS = {
     "avx2": ["-march=x86-64-v3"],  # with FMA and F16C
 }
 SOURCES = "src/outpace/kernels/csrc"
-HEADERS = ["attention", "inputs", "linear", "module", "simd_avx2", "simd_avx512", "threads"]
+HEADERS = [
+    *("attention", "inputs", "layer", "linear", "module", "simd_avx2", "simd_avx512", "stack"),
+    "threads",
+]
 
 
 def extension(name: str, flags: list[str]) -> Extension:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from outpace.cache.blocks import BlockManager
 from outpace.cache.pools import KVPool
@@ -51,19 +52,8 @@ CONFIG = ModelConfig.from_hf(
 )
 
 
-def make_runner(
-    dtype: torch.dtype = torch.float32,
-    seed: int = 0,
-    num_slots: int = 4096,
-    noise: float = 0.0,
-    quantization: Quantization = "none",
-    native: bool = True,
-) -> ModelRunner:
-    """A random model, peaked enough that its choices depend on the context.
-
-    Without ``native`` it computes on PyTorch's operators even where there are compiled kernels.
-    With ``noise`` it is a relative of the model of that seed: a draft that is often right.
-    """
+def random_weights(seed: int, noise: float = 0.0) -> dict[str, Tensor]:
+    """The tensors of a model for `CONFIG`."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in CONFIG.weight_shapes().items():
@@ -71,6 +61,29 @@ def make_runner(
         weights[name] = torch.randn(shape, generator=generator) * scale + (len(shape) == 1)
     for weight in weights.values() if noise else ():
         weight += torch.randn(weight.shape, generator=generator) * noise
+    return weights
+
+
+def make_runner(
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    num_slots: int = 4096,
+    noise: float = 0.0,
+    quantization: Quantization = "none",
+    native: bool = True,
+    idle_layers: tuple[int, ...] = (),
+    weights: dict[str, Tensor] | None = None,
+) -> ModelRunner:
+    """A random model, peaked enough that its choices depend on the context.
+
+    Without ``native`` it computes on PyTorch's operators even where there are compiled kernels.
+    With ``noise`` it is a relative of the model of that seed: a draft that is often right.
+    Idle layers add nothing to the stream, so that leaving them out changes nothing.
+    """
+    weights = random_weights(seed, noise) if weights is None else weights
+    for layer in idle_layers:
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            weights[f"model.layers.{layer}.{name}.weight"].zero_()
     precision = Precision(dtype, quantization, group=32)
     cpu = torch.device("cpu")
     source = WeightSource(weights, CONFIG.weight_shapes())
@@ -151,6 +164,10 @@ class PeekDrafter:
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         return [self._tree(ask) for ask in asks]

@@ -68,6 +68,23 @@ def byte_bpe(size: int = 400) -> Tokenizer:
     return tokenizer
 
 
+def letters(order: int = 0, merges: tuple[tuple[str, str], ...] = ()) -> Tokenizer:
+    """96 tokens: three control tokens, merges, and printable ASCII, shuffled by ``order``.
+
+    Without merges each text has one encoding, whatever the model that wrote it.
+    """
+    alphabet = ["Ġ", *(chr(code) for code in range(33, 126))]
+    tokens = [*("".join(pair) for pair in merges), *alphabet][: 96 - len(CONTROL)]
+    if order:
+        np.random.default_rng(order).shuffle(tokens)
+    vocab = {token: i for i, token in enumerate([*CONTROL, *tokens])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=list(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in CONTROL])
+    return tokenizer
+
+
 byte_bpe_cached = functools.cache(byte_bpe)
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outpace.config import (
+        BestOfConfig,
         DrafterConfig,
         EagleConfig,
+        EarlyExitConfig,
         EngineConfig,
         FirstOfConfig,
         MedusaConfig,
@@ -46,12 +48,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "BestOfConfig",
     "CapacityError",
     "CheckpointError",
     "CompletionOutput",
     "DraftError",
     "DrafterConfig",
     "EagleConfig",
+    "EarlyExitConfig",
     "EngineConfig",
     "FinishReason",
     "FirstOfConfig",
@@ -75,8 +79,10 @@ __all__ = [
 
 _HOMES = {
     "outpace.config": (
+        "BestOfConfig",
         "DrafterConfig",
         "EagleConfig",
+        "EarlyExitConfig",
         "EngineConfig",
         "FirstOfConfig",
         "MedusaConfig",

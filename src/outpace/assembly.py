@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from outpace.cache.pools import KVPool
 from outpace.config import (
     AUTO_DRAFTER,
     Dtype,
+    EarlyExitConfig,
     EngineConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -29,6 +30,7 @@ from outpace.engine.admission import Admission
 from outpace.engine.costs import model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
+from outpace.engine.kept_exits import Calibration
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
 from outpace.kernels.native import kernels
@@ -45,8 +47,15 @@ from outpace.model.runner import ModelRunner
 from outpace.model.source import resolve
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.none import NoneDrafter
-from outpace.spec.drafters.table import Workshop, draft_models, heads, make_drafter
+from outpace.spec.drafters.table import (
+    Workshop,
+    check_drafter,
+    draft_models,
+    head_configs,
+    make_drafter,
+)
 from outpace.text.output import SequenceText
+from outpace.text.sample import SAMPLE
 from outpace.text.tokenizer import Tokenizer
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -62,8 +71,8 @@ _TARGET_SECONDS, _DRAFT_SECONDS = 1.6, 0.4
 class Assembly:
     """A ready engine and what belongs to it.
 
-    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the configured
-    drafter under its name if it has a model. ``mismatches`` are heads that were trained for other
+    ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
+    model under the name of its source. ``mismatches`` are heads that were trained for other
     weights than the target's.
     """
 
@@ -127,10 +136,10 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
             suffice; everything that can be checked is checked before weights are loaded.
     """
     device = _choose_device(config.device)
-    if config.threads is not None:
-        _use_threads(config.threads)
+    _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
+    check_drafter(config.drafter, tokenizer)
     drafts = {
         one: _Source.find(
             one.model,
@@ -141,10 +150,10 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         )
         for one in draft_models(config.drafter)
     }
-    for one, source in drafts.items():
-        _check_vocabulary(one, tokenizer, source)
-    read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
-    plan = _plan(target, list(drafts.values()), list(read.values()), config, device)
+    others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
+    heads = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
+    read = {one: _find_head(one, target, config) for one in head_configs(config.drafter)}
+    plan = _plan(target, drafts.values(), read.values(), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
     )
@@ -156,15 +165,15 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         target=runner,
         tokenizer=tokenizer,
         draft_runner=lambda one: made.setdefault(
-            one, drafts[one].load(num_slots, device, _proposed(config, target, drafts[one]))
+            one, drafts[one].load(num_slots, device, heads[one])
         ),
+        other_tokenizer=others.__getitem__,
+        exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),
         head=read.__getitem__,
         block_size=config.block_size,
     )
     drafters = _make_drafters(config, workshop)
-    invariant = is_batch_invariant(runner, config.block_size)
-    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
-    guarantee = "bit-exact" if invariant and exact_trees else "near-tie"
+    guarantee = _guarantee(runner, config)
     admission = Admission(
         target.config,
         plan.max_model_len,
@@ -174,11 +183,31 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         lambda params: SequenceText.opener(tokenizer, params),
     )
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
-    controller = _make_controller(config, costs)
     drafting = Drafting(drafters, target.config.vocab_size)
     mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
+    controller = _make_controller(config, costs)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
+
+
+def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:
+    """What holds on this machine for this model."""
+    invariant = is_batch_invariant(runner, config.block_size)
+    exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
+    return "bit-exact" if invariant and exact_trees else "near-tie"
+
+
+def calibration(runner: ModelRunner, folder: Path) -> Calibration:
+    """What is known, or can be found out, of a target's early exits."""
+    return Calibration(runner, folder, cache_folder())
+
+
+def _exit_layers(
+    config: EarlyExitConfig, runner: ModelRunner, folder: Path, tokenizer: Tokenizer
+) -> tuple[int, ...]:
+    if config.exit_layer != "auto":
+        return config.layers(runner.decoder.config.num_layers)
+    return calibration(runner, folder).layers(lambda: tokenizer.encode(SAMPLE))
 
 
 def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
@@ -193,7 +222,9 @@ def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
         )
 
 
-def _use_threads(threads: int) -> None:
+def _use_threads(threads: int | None) -> None:
+    if threads is None:
+        return
     cores = usable_cores()
     if threads > cores:
         # They would wait for each other at the end of every layer, many times a step.
@@ -209,12 +240,20 @@ def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantizat
     return "int4" if device.type == "cpu" and kernels().name else "none"
 
 
-def _proposed(config: EngineConfig, target: _Source, draft: _Source) -> Collection[int] | None:
+def _proposed(
+    config: EngineConfig, target: _Source, draft: _Source, other: Tokenizer | None
+) -> Collection[int] | None:
     """The tokens that a draft model may propose: the frequent ones, and ends of text."""
     if config.draft_vocabulary is None:
         return None
-    size = min(target.config.vocab_size, draft.config.vocab_size)
-    ends = [token for token in target.config.eos_token_ids if token < size]
+    size = draft.config.vocab_size
+    ends = draft.config.eos_token_ids
+    if other is None:
+        size = min(target.config.vocab_size, size)
+        ends = target.config.eos_token_ids
+    else:
+        ends = (*ends, *other.eos_token_ids)
+    ends = tuple(token for token in ends if token < size)
     return {*range(min(config.draft_vocabulary, size)), *ends}
 
 
@@ -241,28 +280,39 @@ def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     return torch.float32 if emulated else torch.bfloat16
 
 
-def _check_vocabulary(draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source) -> None:
-    difference = tokenizer.same_vocabulary(Tokenizer.load(source.folder))
-    if difference is not None:
+def _other_tokenizer(
+    draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source
+) -> Tokenizer | None:
+    """The draft's tokenizer, if its tokens are not the target's.
+
+    Raises:
+        DraftError: it cannot be the tokenizer of the draft model.
+    """
+    other = Tokenizer.load(source.folder)
+    if tokenizer.same_vocabulary(other) is None:
+        return None
+    if (size := len(other.vocabulary())) > source.config.vocab_size:
         raise DraftError(
-            f"drafter = 'model:{draft.model}': its tokenizer differs from the target's "
-            f"({difference}); choose a draft of the same model family"
+            f"drafter = 'model:{draft.model}': its tokenizer has {size} tokens, but its model "
+            f"only {source.config.vocab_size}; they do not belong together: download it again"
         )
+    return other
 
 
 def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
-    """A head as its configuration or the engine's asks; left as it is where neither does."""
-    chosen = head.quantization
-    if chosen is None:
-        chosen = "none" if config.draft_quantization == "auto" else config.draft_quantization
+    """A head, quantized as its configuration asks, or else the engine's."""
+    chosen = head.quantization or config.draft_quantization
+    if chosen == "auto":
+        # Most of what a head reads are its last rows, which one scale each rounds hardly at all.
+        chosen = "int8" if kernels().name and target.precision.dtype == torch.bfloat16 else "none"
     precision = Precision(target.precision.dtype, chosen, config.group_size)
     return find_source(head, target.folder, target.config, precision)
 
 
 def _plan(
     target: _Source,
-    drafts: list[_Source],
-    read: list[HeadSource],
+    drafts: Iterable[_Source],
+    read: Iterable[HeadSource],
     config: EngineConfig,
     device: torch.device,
 ) -> MemoryPlan:
@@ -307,7 +357,7 @@ def _measure(
     costs = {"target": source.cost(runner, _TARGET_SECONDS)}
     if drafts:
         source, runner = drafts[0]
-        costs[config.drafter.name] = source.cost(runner, _DRAFT_SECONDS)
+        costs[ModelDraftConfig.name] = source.cost(runner, _DRAFT_SECONDS)
     return costs
 
 

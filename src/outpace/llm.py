@@ -16,6 +16,7 @@ from outpace.assembly import assemble
 from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.errors import InvalidValueError
+from outpace.model.heads.target import TargetMismatch
 from outpace.request import (
     CompletionOutput,
     Request,
@@ -45,7 +46,8 @@ class LLM:
     Args:
         model: a folder in Hugging Face layout, a GGUF file, a hub name, or ``"demo"``.
         drafter: a configuration, or its spelling: ``none``, ``auto``, ``ngram``,
-            ``model:PATH``, ``prediction:FILE``, or several joined by ``+``.
+            ``suffix``, ``datastore:FILE``, ``model:PATH``, ``prediction:FILE``, ``early_exit``,
+            or several joined by ``+`` (the first that proposes) or ``|`` (the surest).
         options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
             ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
             ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,
@@ -92,6 +94,11 @@ class LLM:
     def guarantee(self) -> str:
         """What was found to hold on this machine: ``bit-exact`` or ``near-tie``."""
         return self._assembly.guarantee
+
+    @property
+    def mismatches(self) -> tuple[TargetMismatch, ...]:
+        """Heads that were trained for other weights than this model's: train them again."""
+        return self._assembly.mismatches
 
     @property
     def max_model_len(self) -> int:

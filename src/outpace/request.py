@@ -164,6 +164,7 @@ class Request:
         prediction: token ids that the caller expects as the answer, for that drafter.
         drafter: the name of one of the engine's drafters, or None for its default.
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
+        tenant: whose request it is; drafters that learn from texts keep tenants apart.
     """
 
     request_id: str
@@ -172,6 +173,7 @@ class Request:
     prediction: tuple[int, ...] = ()
     drafter: str | None = None
     num_speculative_tokens: int | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def test_first_layers_only() -> None:
     tokens = list(range(10, 22))
     states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
     for decoder in decoders(config, model.state_dict()):
-        hidden = run(decoder, make_pool(config), tokens, num_layers=2)
+        hidden = run(decoder, make_pool(config), tokens, layers=range(2))
         torch.testing.assert_close(
             hidden.last[: len(tokens)], model.model.norm(states[2][0]), atol=1e-4, rtol=1e-4
         )

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
+from outpace.config import NgramConfig
 from outpace.control.controller import FixedController
 from outpace.model.batch import Batch
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler
-from outpace.spec.drafter import Ask
+from outpace.spec.drafter import Ask, Drafter
+from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.early_exit import EarlyExitDrafter
+from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.model import ModelDrafter
+from outpace.spec.drafters.ngram import NgramDrafter
+from outpace.spec.drafters.universal import UniversalDrafter
 from outpace.spec.tree import DraftTree
+from outpace.text.tokenizer import Tokenizer
 
+import tiny
 from engines import VOCAB, make_engine, make_runner, run
+from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 PROMPT = (5, 17, 40)
 WIDTH = 4  # top_k: the tokens after the prompt take WIDTH ** 3 ways
@@ -52,12 +64,13 @@ def expected_counts(runner: ModelRunner) -> dict[tuple[int, ...], float]:
     return expected
 
 
-def p_value(drafter: ModelDrafter) -> float:
+def p_value(make: Callable[[ModelRunner], Drafter]) -> float:
     target = make_runner(num_slots=20_000)
+    drafter = make(target)
     expected = expected_counts(target)
     engine = make_engine(
         target,
-        {"model": drafter},
+        {drafter.name: drafter},
         FixedController(3),
         cache_tokens=16_384,
         max_num_seqs=128,
@@ -85,12 +98,42 @@ def fields(params: SamplingParams) -> dict[str, object]:
     return {name: getattr(params, name) for name in names}
 
 
-def draft() -> ModelDrafter:
+def draft(target: ModelRunner) -> ModelDrafter:
     return ModelDrafter(make_runner(num_slots=20_000, noise=0.02), 16, VOCAB)
 
 
-def test_a_draft_model_under_rejection() -> None:
-    assert p_value(draft()) > FALSE_ALARM
+def exits(target: ModelRunner) -> EarlyExitDrafter:
+    return EarlyExitDrafter(ModelRunner(target.decoder, target.pool, (0, 1)), 16)
+
+
+def universal(target: ModelRunner) -> UniversalDrafter:
+    mine, other = (Tokenizer(tiny.letters(*one)) for one in ((), (1, (("h", "e"),))))
+    runner = make_runner(num_slots=20_000, noise=0.02)
+    return UniversalDrafter(runner, 16, Vocabularies(mine, other, VOCAB, VOCAB))
+
+
+def best(target: ModelRunner) -> BestOfDrafter:
+    ngram = NgramDrafter(NgramConfig(min_ngram=1))
+    return BestOfDrafter([ngram, exits(target), draft(target)])
+
+
+@pytest.mark.parametrize("make", [draft, exits, universal, best])
+def test_a_drafter_with_probabilities_under_rejection(
+    make: Callable[[ModelRunner], Drafter],
+) -> None:
+    assert p_value(make) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_an_eagle_head_under_rejection(tmp_path: Path, shape: str) -> None:
+    """Drawn with its distributions as a chain, and as a tree of point masses."""
+    folder = write_eagle(tmp_path, draft_vocab_size=96, scale=0.1)
+    assert p_value(lambda target: eagle_drafter(folder, target, shape=shape)) > FALSE_ALARM
+
+
+def test_medusa_heads_under_rejection(tmp_path: Path) -> None:
+    folder = write_head(tmp_path, {"medusa_num_heads": 3}, medusa_tensors())
+    assert p_value(lambda target: medusa_drafter(folder, target)) > FALSE_ALARM
 
 
 class LyingDrafter(ModelDrafter):
@@ -105,8 +148,8 @@ class LyingDrafter(ModelDrafter):
 
 
 def test_a_lying_drafter_is_caught() -> None:
-    liar = LyingDrafter(make_runner(num_slots=20_000, noise=0.02), 16, VOCAB)
-    assert p_value(liar) < FALSE_ALARM
+    runner = make_runner(num_slots=20_000, noise=0.02)
+    assert p_value(lambda target: LyingDrafter(runner, 16, VOCAB)) < FALSE_ALARM
 
 
 def test_power() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,18 +12,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.config import NgramConfig, PredictionConfig
+from outpace.config import DatastoreConfig, NgramConfig, PredictionConfig, SuffixConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
+from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.datastore import DatastoreDrafter
+from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.suffix import SuffixDrafter
+from outpace.spec.drafters.universal import UniversalDrafter
+from outpace.spec.index.build import Document, build_index
+from outpace.spec.index.file import Index
+from outpace.spec.index.layout import Header
+from outpace.text.tokenizer import Tokenizer
 
+import tiny
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
+from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 # What computes, and in what precision: the compiled kernels where there are any, or PyTorch.
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -71,6 +84,18 @@ def as_requests(batch: list[tuple[tuple[int, ...], SamplingParams]]) -> list[Req
     return [
         Request(f"r{i}", (i % VOCAB, *prompt), params) for i, (prompt, params) in enumerate(batch)
     ]
+
+
+def early_exit(backend: str, layers: tuple[int, ...]) -> EarlyExitDrafter:
+    target = runner(backend)
+    return EarlyExitDrafter(ModelRunner(target.decoder, target.pool, layers), 16)
+
+
+def universal(backend: str) -> UniversalDrafter:
+    merges = (("h", "e"), ("a", "b"))
+    mine, other = (Tokenizer(tiny.letters(*one)) for one in ((), (1, merges)))
+    draft = make_runner(seed=1, **BACKENDS[backend])
+    return UniversalDrafter(draft, 16, Vocabularies(mine, other, VOCAB, VOCAB))
 
 
 def plain_answers(backend: str, requests: list[Request]) -> list[list[list[int]]]:
@@ -142,11 +167,27 @@ def test_the_preemption_test_really_preempts() -> None:
     assert engine.scheduler.num_preemptions > 0
 
 
+def datastore(
+    tmp_path_factory: pytest.TempPathFactory, answers: list[list[list[int]]]
+) -> DatastoreDrafter:
+    """An index of the right answers, among tokens that are in none."""
+    documents = [Document(tokens, 1) for answer in answers for tokens in answer]
+    documents.append(Document(list(range(VOCAB)), 1))
+    file = str(tmp_path_factory.mktemp("index") / "x")
+    build_index(documents, file, Header(0, 0, 0, VOCAB, "", "", 50))
+    config = DatastoreConfig(file, min_match=1, min_probability=0.0)
+    return DatastoreDrafter(config, Index.open(file))
+
+
 @EACH_BACKEND
-@settings(max_examples=16)
-@given(batch=batches, data=st.data())
+@settings(max_examples=24)
+@given(batch=batches, cache_tokens=st.sampled_from([96, 2048]), data=st.data())
 def test_every_drafter_in_one_batch(
-    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    backend: str,
+    batch: list[tuple[tuple[int, ...], SamplingParams]],
+    cache_tokens: int,  # the fewer hold one sequence, so that others are preempted
+    data: st.DataObject,
 ) -> None:
     requests = as_requests(batch)
     expected = plain_answers(backend, requests)
@@ -158,15 +199,109 @@ def test_every_drafter_in_one_batch(
         "model": draft,
         "other": other,
         "prediction": PredictionDrafter(PredictionConfig()),
+        "early_exit": early_exit(backend, (0, 1)),
+        "skipping": early_exit(backend, (0, 2)),
+        "universal": universal(backend),
         "first_of": FirstOfDrafter([ngram, draft]),
+        "best_of": BestOfDrafter([ngram, other, early_exit(backend, (0, 1))]),
+        "suffix": SuffixDrafter(SuffixConfig(min_match=1, min_probability=0.0)),
+        "datastore": datastore(tmp_path_factory, expected),
     }
-    engine = make_engine(runner(backend), drafters, AutomaticController(CostTable({1: 1.0})))
+    engine = make_engine(
+        runner(backend), drafters, AutomaticController(CostTable({1: 1.0})), cache_tokens
+    )
     choose = st.sampled_from([*drafters, "none"])
     mixed = [
         replace(request, drafter=data.draw(choose), prediction=tuple(answer[0][1:]))
         for request, answer in zip(requests, expected, strict=True)
     ]
     assert tokens_of(run(engine, mixed)) == expected
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("heads")
+    write_eagle(folder / "eagle", scale=0.4)
+    write_head(folder / "medusa", {"medusa_num_heads": 3}, medusa_tensors(scale=0.4))
+    return folder
+
+
+@EACH_BACKEND
+@settings(max_examples=16)
+@given(
+    batch=batches,
+    data=st.data(),
+    block_size=st.sampled_from([2, 8]),
+    cache_tokens=st.sampled_from([96, 2048]),  # the small one preempts
+    pieces=st.sampled_from([5, 64]),
+)
+def test_heads_change_nothing(
+    backend: str,
+    heads: Path,
+    batch: list[tuple[tuple[int, ...], SamplingParams]],
+    data: st.DataObject,
+    block_size: int,
+    cache_tokens: int,
+    pieces: int,
+) -> None:
+    """In one batch, with preemption, and again on what the cache has kept."""
+    requests = as_requests(batch)
+    expected = plain_answers(backend, requests)
+    target = runner(backend)
+    quantization = BACKENDS[backend].get("quantization", "none")
+    tree, chain = (
+        eagle_drafter(heads / "eagle", target, quantization, block_size=block_size, shape=shape)
+        for shape in ("tree", "chain")
+    )
+    medusa = medusa_drafter(heads / "medusa", target)
+    drafters = {"tree": tree, "chain": chain, "medusa": medusa}
+    drafters["first_of"] = FirstOfDrafter([NgramDrafter(NgramConfig(min_ngram=1)), tree])
+    engine = make_engine(
+        target,
+        drafters,
+        cache_tokens=cache_tokens,
+        block_size=block_size,
+        max_num_batched_tokens=pieces,
+    )
+    choose = st.sampled_from([*drafters, "none"])
+    for again in ("", "again "):
+        mixed = [
+            replace(one, request_id=again + one.request_id, drafter=data.draw(choose))
+            for one in requests
+        ]
+        assert tokens_of(run(engine, mixed)) == expected
+
+
+@EACH_BACKEND
+@settings(max_examples=10)
+@given(batch=batches, k=st.integers(1, 12))
+def test_drafts_from_earlier_outputs_change_nothing(
+    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], k: int
+) -> None:
+    requests = as_requests(batch)
+    expected = plain_answers(backend, requests)
+    drafter = SuffixDrafter(SuffixConfig(max_tokens=200, min_match=1, min_probability=0.0))
+    engine = make_engine(
+        runner(backend), {"suffix": drafter}, FixedController(k), cache_tokens=96, block_size=8
+    )
+    for tenant in ("one", "one", "two"):
+        again = [replace(request, tenant=tenant) for request in requests]
+        assert tokens_of(run(engine, again)) == expected
+
+
+def test_a_second_pass_is_drafted_from_the_first() -> None:
+    """Otherwise the test above could pass with nothing remembered; and tenants are kept apart."""
+    engine = make_engine(
+        runner("fp32"), {"suffix": SuffixDrafter(SuffixConfig())}, FixedController(6)
+    )
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=40, ignore_eos=True)
+    request = Request("r", (5, 6, 7), params, tenant="one")
+    accepted = {}
+    for name, tenant in (("first", "one"), ("other", "two"), ("second", "one")):
+        [[sequence]] = run(engine, [replace(request, tenant=tenant)])
+        accepted[name] = sequence.counts.accepted
+    assert accepted["first"] == accepted["other"] <= 3
+    assert accepted["second"] >= 30
 
 
 def test_a_draft_equal_to_the_target_is_always_right() -> None:

@@ -73,7 +73,7 @@ def test_noise_in_long_contexts_does_not_make_prices_negative() -> None:
 
 
 def test_a_table_survives_json() -> None:
-    cost = CostTable({1: 0.5, 2: 0.625}, AttentionCost(512, 1e-6, 1e-7))
+    cost = CostTable({1: 0.5, 2: 0.625}, AttentionCost(512, 1e-6, 1e-7), reading=0.125)
     again = CostTable.from_plain(json.loads(json.dumps(cost.as_plain())))
     assert again.points == cost.points
     assert again.attention_cost == cost.attention_cost
@@ -85,14 +85,17 @@ def test_a_table_survives_json() -> None:
         None,
         [],
         {},
-        {"seconds_by_rows": {}, "attention": {}},
-        {"seconds_by_rows": {"one": 1.0}, "attention": {}},
-        {"seconds_by_rows": {"1": -1.0}, "attention": {}},
-        {"seconds_by_rows": {"1": math.nan}, "attention": {}},
-        {"seconds_by_rows": {"0": 1.0}, "attention": {}},
-        {"seconds_by_rows": {"1": 1.0}, "attention": {"per_key": "much"}},
-        {"seconds_by_rows": {"1": 1.0}, "attention": {"per_pair": -1.0}},
-        {"seconds_by_rows": {"1": 1.0}, "attention": {"price": 1.0}},
+        {"seconds_by_rows": {}, "attention": {}, "reading": None},
+        {"seconds_by_rows": {"1": 1.0}, "attention": {}},
+        {"seconds_by_rows": {"1": 1.0}, "attention": {}, "reading": -1.0},
+        {"seconds_by_rows": {"1": 1.0}, "attention": {}, "reading": "fast"},
+        {"seconds_by_rows": {"one": 1.0}, "attention": {}, "reading": None},
+        {"seconds_by_rows": {"1": -1.0}, "attention": {}, "reading": None},
+        {"seconds_by_rows": {"1": math.nan}, "attention": {}, "reading": None},
+        {"seconds_by_rows": {"0": 1.0}, "attention": {}, "reading": None},
+        {"seconds_by_rows": {"1": 1.0}, "attention": {"per_key": "much"}, "reading": None},
+        {"seconds_by_rows": {"1": 1.0}, "attention": {"per_pair": -1.0}, "reading": None},
+        {"seconds_by_rows": {"1": 1.0}, "attention": {"price": 1.0}, "reading": None},
         {"seconds_by_rows": {"1": 1.0}},
     ],
 )
@@ -143,3 +146,20 @@ def test_a_line_is_found_and_stays_above_zero() -> None:
     for x in (1, 2, 3):
         convex.add(x, 10.0**x)
     assert convex.at(0) >= 0.0
+
+
+def test_reading_a_prompt_is_cheaper_than_asking_every_row() -> None:
+    by_rows = CostTable({1: 1.0, 2: 1.5, 4: 2.5})
+    reading = CostTable({1: 1.0, 2: 1.5, 4: 2.5}, reading=0.25)
+    assert by_rows.reading(101, 101) == by_rows(101) == 51.0
+    assert reading.reading(101, 101) == 26.0
+    assert reading(101) == 51.0
+    reading.correct(4, 5.0)  # the machine became slower, for whatever it does
+    assert reading.reading(101, 101) > 26.0
+    assert reading.rescaled(2.0).reading(101, 101) == 52.0
+
+
+def test_a_token_of_a_piece_is_read_among_half_of_it() -> None:
+    cost = CostTable({1: 1.0}, AttentionCost(0, per_key=0.0, per_pair=1.0), reading=0.0)
+    assert cost.reading(100, 100) == 1.0 + 100 * 50
+    assert cost.reading(100, 300) == 1.0 + 100 * 250

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from outpace.cli.bench import app as bench_app
+from outpace.cli.calibrate import app as calibrate_app
 from outpace.cli.chat import chat
 from outpace.cli.demo import demo
 from outpace.cli.doctor import doctor
 from outpace.cli.generate import generate
+from outpace.cli.index import app as index_app
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
 from outpace.cli.train import app as train_app
@@ -49,5 +51,7 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
+app.add_typer(calibrate_app, name="calibrate")
 app.command()(prove)
 app.add_typer(train_app, name="train")
+app.add_typer(index_app, name="index")

@@ -3,14 +3,18 @@
 from outpace.config.checks import check_integer, check_number, check_type
 from outpace.config.drafters import (
     AUTO_DRAFTER,
+    BestOfConfig,
+    DatastoreConfig,
     DrafterConfig,
     EagleConfig,
+    EarlyExitConfig,
     FirstOfConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.config.engine import EngineConfig
 from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter
@@ -27,10 +31,13 @@ __all__ = [
     "AUTO_DRAFTER",
     "DRAFTER_SPELLINGS",
     "MAX_SPECULATIVE_TOKENS",
+    "BestOfConfig",
+    "DatastoreConfig",
     "DraftShape",
     "DrafterConfig",
     "Dtype",
     "EagleConfig",
+    "EarlyExitConfig",
     "EngineConfig",
     "FirstOfConfig",
     "MedusaConfig",
@@ -39,6 +46,7 @@ __all__ = [
     "NoDrafter",
     "PredictionConfig",
     "Quantization",
+    "SuffixConfig",
     "TreeAttention",
     "Verification",
     "check_integer",

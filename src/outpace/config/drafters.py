@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from outpace.config.checks import (
     check_choice,
     check_integer,
+    check_number,
     check_quantization,
     check_type,
     spelled_out_dtype,
@@ -45,9 +47,10 @@ class NgramConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelDraftConfig:
-    """An independent small model of the same vocabulary (Leviathan et al. 2023, arXiv 2211.17192).
+    """An independent small model (Leviathan et al. 2023, arXiv 2211.17192).
 
-    ``model`` is a name as for the target: a folder, a GGUF file, a hub name, or ``demo``.
+    With another tokenizer than the target's it drafts by way of the text. ``model`` is a name as
+    for the target: a folder, a GGUF file, a hub name, or ``demo``.
     ``quantization`` None means the engine's ``draft_quantization``.
     """
 
@@ -61,6 +64,51 @@ class ModelDraftConfig:
         if self.quantization is not None:
             check_quantization("quantization", self.quantization)
         object.__setattr__(self, "dtype", spelled_out_dtype(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyExitConfig:
+    """The target's own first layers draft, with its final norm and its head.
+
+    Attributes:
+        exit_layer: how many layers the draft goes through, those left out included; ``"auto"``
+            takes what a calibration on sample text found best, which can leave layers out in
+            the middle and is kept in the cache folder.
+        skipped: layers before the exit, from 0, that are left out; only with a number for
+            ``exit_layer``.
+    """
+
+    exit_layer: int | Literal["auto"] = "auto"
+    skipped: tuple[int, ...] = ()
+    name = "early_exit"
+
+    def __post_init__(self) -> None:
+        check_type("skipped", self.skipped, tuple, "a tuple of layers")
+        if self.exit_layer == "auto":
+            if self.skipped:
+                raise InvalidValueError("skipped", self.skipped, "give exit_layer a number too")
+            return
+        check_integer("exit_layer", self.exit_layer, 1)
+        for layer in self.skipped:
+            check_integer("skipped", layer, 0, self.exit_layer - 1)
+        if len(set(self.skipped)) >= self.exit_layer:
+            raise InvalidValueError("skipped", self.skipped, "leave a layer that is computed")
+
+    def layers(self, num_layers: int) -> tuple[int, ...]:
+        """The layers that draft, of a target with so many; needs a number for ``exit_layer``.
+
+        Raises:
+            InvalidValueError: that is no part of the target.
+        """
+        assert self.exit_layer != "auto"
+        layers = tuple(i for i in range(self.exit_layer) if i not in self.skipped)
+        if self.exit_layer > num_layers or len(layers) == num_layers:
+            raise InvalidValueError(
+                "exit_layer",
+                self.exit_layer,
+                f"the target has {num_layers} layers; choose 1 to {num_layers - 1}, or auto",
+            )
+        return layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +139,7 @@ class EagleConfig:
             a tree, except where the verifier takes a short drawn chain more often.
         top_k: most children of a node, and most nodes that are looked beyond, level by level.
         quantization: of the head; None: the engine's ``draft_quantization``, where ``"auto"``
-            leaves heads as they are.
+            makes heads int8 if there are compiled kernels.
     """
 
     path: str = ""
@@ -130,6 +178,53 @@ class MedusaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SuffixConfig:
+    """What followed these tokens in the request itself and in earlier outputs of its tenant.
+
+    Attributes:
+        max_tokens: of earlier outputs that are remembered, about 30 bytes each; then the oldest
+            make room.
+        min_match: tokens that must agree within the request; in earlier outputs, 3 must.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    max_tokens: int = 2_000_000
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "suffix"
+
+    def __post_init__(self) -> None:
+        check_integer("max_tokens", self.max_tokens, 2, 2**30)
+        check_integer("min_match", self.min_match, 1)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DatastoreConfig:
+    """What followed these tokens in texts of one's own, and in the request itself.
+
+    Attributes:
+        path: an index that ``outpace index build`` made with the target's tokenizer.
+        min_match: tokens that must agree.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    path: str
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "datastore"
+
+    def __post_init__(self) -> None:
+        check_type("path", self.path, str, "a text")
+        check_integer("min_match", self.min_match, 1, 16)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class FirstOfConfig:
     """The first of several drafters that has something to propose."""
 
@@ -149,9 +244,44 @@ class FirstOfConfig:
                 raise InvalidValueError("drafters", drafter, "list single drafters that propose")
 
 
-# What can stand in a list of drafters; a new drafter is one more here.
-_Single = NgramConfig | ModelDraftConfig | PredictionConfig | EagleConfig | MedusaConfig
+@dataclass(frozen=True, slots=True)
+class BestOfConfig:
+    """Of several drafters, in each step, the one that is surest of its draft.
 
-DrafterConfig = NoDrafter | _Single | FirstOfConfig
+    ``combine``: drafts of several that bring no distributions become one tree, of the guesses
+    that are likeliest together, as many as the step has room for.
+    """
+
+    drafters: tuple[DrafterConfig, ...]
+    combine: bool = True
+
+    @property
+    def name(self) -> str:
+        """The names of its drafters, joined by ``|``, as it is written on the command line."""
+        return "|".join(drafter.name for drafter in self.drafters)
+
+    def __post_init__(self) -> None:
+        check_type("drafters", self.drafters, tuple, "a tuple of drafter configurations")
+        check_type("combine", self.combine, bool, "True or False")
+        if not self.drafters:
+            raise InvalidValueError("drafters", (), "best_of needs at least one drafter")
+        for drafter in self.drafters:
+            if not isinstance(drafter, _Single | FirstOfConfig):
+                raise InvalidValueError("drafters", drafter, "list drafters that propose")
+
+
+# What can stand in a list of drafters; a new drafter is one more here.
+_Single = (
+    NgramConfig
+    | SuffixConfig
+    | DatastoreConfig
+    | ModelDraftConfig
+    | PredictionConfig
+    | EarlyExitConfig
+    | EagleConfig
+    | MedusaConfig
+)
+
+DrafterConfig = NoDrafter | _Single | FirstOfConfig | BestOfConfig
 
 AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), NgramConfig()))

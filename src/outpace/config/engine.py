@@ -40,7 +40,7 @@ class EngineConfig:
             A GGUF's own 4-bit and 8-bit blocks are taken over without a second rounding.
         draft_quantization: the same for draft models. It cannot change a token, only how often
             the draft is right and how long it takes. ``"auto"`` is int4 where there are compiled
-            kernels for it, else none.
+            kernels for it, and int8 for heads, else none.
         draft_vocabulary: draft models propose only the first so many tokens of the vocabulary,
             which byte-pair encodings sort by frequency, and those that end a text; None: all.
             Their head is most of what a small model with a large vocabulary reads.

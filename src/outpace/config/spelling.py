@@ -9,14 +9,18 @@ from pathlib import Path
 
 from outpace.config.drafters import (
     AUTO_DRAFTER,
+    BestOfConfig,
+    DatastoreConfig,
     DrafterConfig,
     EagleConfig,
+    EarlyExitConfig,
     FirstOfConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.errors import InvalidValueError
 
@@ -31,6 +35,13 @@ def _read_text(path: str) -> str:
         raise InvalidValueError(
             "drafter", f"prediction:{path}", f"the file cannot be read: {reason}"
         ) from error
+
+
+def _early_exit(argument: str) -> EarlyExitConfig:
+    if not (argument.isascii() and argument.isdigit()):
+        spec = f"early_exit:{argument}"
+        raise InvalidValueError("drafter", spec, "say how many layers: early_exit:N, or no number")
+    return EarlyExitConfig(int(argument))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +66,24 @@ _SPELLINGS = {
     "none": _Spelling(bare=NoDrafter()),
     "auto": _Spelling(bare=AUTO_DRAFTER),
     "ngram": _Spelling(bare=NgramConfig()),
+    "suffix": _Spelling(bare=SuffixConfig()),
+    "datastore": _Spelling("FILE", None, DatastoreConfig),
     "model": _Spelling("PATH", None, ModelDraftConfig),
     "eagle": _Spelling("PATH", EagleConfig(), EagleConfig),
     "medusa": _Spelling("PATH", None, MedusaConfig),
+    "early_exit": _Spelling("N", EarlyExitConfig(), _early_exit),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),
 }
 
-# A "+" joins drafters where the name of one follows; any other belongs to a path.
-_JOINT = re.compile(rf"\+(?=(?:{'|'.join(_SPELLINGS)})(?:[:+]|$))")
+# A "+" or "|" joins drafters where the name of one follows; any other belongs to a path.
+_FOLLOWED = rf"(?=(?:{'|'.join(_SPELLINGS)})(?:[:+|]|$))"
+_JOINT = re.compile(rf"\+{_FOLLOWED}")
+_CHOICE = re.compile(rf"\|{_FOLLOWED}")
 DRAFTER_SPELLINGS = (
     ", ".join(spelling.shown(name) for name, spelling in _SPELLINGS.items())
-    + ", or several joined by '+'"
+    + ", or several joined by '+' (the first that proposes) or '|' (the surest)"
 )
 
 
@@ -75,12 +91,16 @@ def parse_drafter(spec: str) -> DrafterConfig:
     """Read a drafter as it is written on the command line.
 
     A name, or ``name:argument``; several joined by ``+`` mean the first that has something to
-    propose. ``auto`` is what needs neither a checkpoint nor training.
+    propose, several joined by ``|`` the one that is surest in each step. ``+`` binds more
+    tightly. ``auto`` is what needs neither a checkpoint nor training.
 
     Raises:
         InvalidValueError: unknown drafter, missing argument, or a prediction file that
             cannot be read as UTF-8.
     """
+    choices = _CHOICE.split(spec)
+    if len(choices) > 1:
+        return BestOfConfig(tuple(parse_drafter(choice) for choice in choices))
     parts = _JOINT.split(spec)
     if len(parts) > 1:
         return FirstOfConfig(tuple(parse_drafter(part) for part in parts))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from outpace.control.acceptance import Acceptance, found_share, reach, sequence_curve
-from outpace.control.choice import TO_BEGIN, TO_GO_ON, Contender, Costs, Others, choose
+from outpace.control.choice import TO_BEGIN, TO_GO_ON, Contender, Costs, Others, choose, rate
 from outpace.control.controller import (
     LARGEST_AUTOMATIC_K,
     Budget,
@@ -18,18 +18,13 @@ from outpace.control.controller import (
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.control.line import OnlineLine
+from outpace.control.state import SequenceState, SourceState
 
-_SEQUENCE_DECAY, _DRAFTER_DECAY = 0.97, 0.998
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 8, 128
-_LARGEST_TRY = 4
+_USUAL_DECAY = 0.998
 # Failing tries may cost this share of the time, if they are cheap enough to come often.
 _TRIES_SHARE = 0.006
 # With this much acceptance drafting must pay, or it is not tried at all.
 _HOPE = 0.95
-# What drafting may cost a sequence, in plain steps: so many, and a share of its tokens.
-_LOSS_STEPS, _LOSS_SHARE = 1.5, 0.015
-# What good drafts have saved covers later losses up to so many steps.
-_CREDIT = 12.0
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
@@ -39,40 +34,22 @@ _LOST = "drafting has cost this request too much already"
 
 
 @dataclass(slots=True)
-class _State:
-    """What is remembered of one sequence.
+class _Chance:
+    """What a source promises for a sequence.
 
     Attributes:
-        acceptance: its own counts.
-        seen: tokens that its drafter has computed.
-        drafting: whether its length was chosen to be above 0 the last time.
-        quiet: steps without a draft since the last one.
-        pause: quiet steps before the next try.
-        trying: the size of the next try.
-        loss: plain steps that drafting has cost it, less those that it has saved.
-        emitted: its tokens.
+        contender: its acceptance and what it needs.
+        length: the draft length that pays best; 0 if none does.
+        instead: tokens per second if it is not asked.
     """
 
-    acceptance: Acceptance = field(default_factory=lambda: Acceptance(_SEQUENCE_DECAY))
-    seen: int = 0
-    drafting: bool = False
-    quiet: int = 0
-    pause: int = _SHORTEST_PAUSE
-    trying: int = 1
-    in_try: bool = False
-    loss: float = 0.0
-    emitted: int = 0
+    contender: Contender
+    length: int
+    instead: float = 0.0
 
-    def behind(self, context: int) -> int:
-        return max(1, context - self.seen)
 
-    @property
-    def has_lost_too_much(self) -> bool:
-        return self.loss > _LOSS_STEPS + _LOSS_SHARE * self.emitted
-
-    def lengthen_pause(self) -> None:
-        self.quiet, self.trying = 0, 1
-        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
+# By the name of the source, in the order in which they are asked.
+_Chances = dict[str, _Chance]
 
 
 class AutomaticController:
@@ -83,22 +60,26 @@ class AutomaticController:
     a_i) at the price of a forward pass of so many more rows, of making the draft, and of the work
     beside. The a_i are a sequence's own as far as it has a history, and its drafter's else.
 
-    A sequence for which nothing pays tries a single guess after a pause. While tries succeed
-    they follow each other and grow, when one fails the next pause is twice as long. A sequence
-    that drafting has cost more than two steps and a fiftieth of its tokens stays plain until
-    that is no longer so, whatever is hoped.
+    A drafter may have several *sources*, asked in order until one has a draft. Each has a length
+    of its own, from its own acceptance and costs, and one that promises less than those after it
+    is not asked.
+
+    A source that does not pay for a sequence tries a single guess after a pause. While tries
+    succeed they follow each other and grow, when one fails the next pause is twice as long. A
+    sequence that drafting has cost more than a step or two and a small share of its tokens stays
+    plain until that is no longer so, whatever is hoped.
 
     Args:
         cost: seconds of a target step.
-        drafts: seconds of a draft model's step, by the name of the drafter that has one; what
-            other drafters cost is observed.
+        drafts: seconds of a draft model's step, by the name of the source that has one; what
+            others cost is observed.
     """
 
     def __init__(self, cost: CostTable, drafts: Mapping[str, CostTable] | None = None) -> None:
         by_name = {name: DraftCost(table) for name, table in (drafts or {}).items()}
         self.costs = Costs(cost, OnlineLine(), by_name)
-        self._sequences: dict[int, _State] = {}
-        self._drafters: dict[str, Acceptance] = {}
+        self._sequences: dict[int, SequenceState] = {}
+        self._usual: dict[str, Acceptance] = {}  # by source, over all sequences
 
     @property
     def cost(self) -> CostTable:
@@ -108,6 +89,10 @@ class AutomaticController:
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         """See `Controller.budgets`."""
         budgets = [limited(LARGEST_AUTOMATIC_K, candidate) for candidate in candidates]
+        for candidate, budget in zip(candidates, budgets, strict=True):
+            self._state(candidate.seq_id).allowed = dict.fromkeys(
+                _sources(candidate), budget.tokens
+            )
         free = [
             i
             for i, (candidate, budget) in enumerate(zip(candidates, budgets, strict=True))
@@ -115,125 +100,191 @@ class AutomaticController:
         ]
         if not free:
             return budgets
-        rows = [1 + budget.tokens for i, budget in enumerate(budgets) if i not in free]
-        contenders = [self._contender(candidates[i], budgets[i].tokens) for i in free]
-        going_on = any(self._sequences[candidates[i].seq_id].drafting for i in free)
-        margin = TO_GO_ON if going_on else TO_BEGIN
-        lengths = choose(contenders, self.costs, Others(sum(rows), len(rows)), margin)
-        others = Others(sum(rows) + sum(lengths) + len(free) - 1, len(candidates) - 1)
-        for i, contender, length in zip(free, contenders, lengths, strict=True):
-            state = self._sequences[candidates[i].seq_id]
-            settled = Others(others.rows - length, others.sequences)
-            budgets[i] = self._settle(state, contender, length, settled)
+        settled = [1 + budget.tokens for i, budget in enumerate(budgets) if i not in free]
+        others = Others(sum(settled), len(settled))
+        chances = self._chances([(candidates[i], budgets[i].tokens) for i in free], others)
+        longest = [max(one.length for one in some.values()) for some in chances]
+        rows = others.rows + sum(longest) + len(free) - 1
+        for i, some, length in zip(free, chances, longest, strict=True):
+            state = self._state(candidates[i].seq_id)
+            budgets[i] = self._settle(state, some, Others(rows - length, len(candidates) - 1))
         return budgets
 
-    def _contender(self, candidate: Candidate, most: int) -> Contender:
-        state = self._state(candidate.seq_id)
-        usual = self._drafter(candidate.drafter)
+    def _chances(self, free: Sequence[tuple[Candidate, int]], others: Others) -> list[_Chances]:
+        """For each sequence its sources in order, each with the length that pays best.
+
+        The first sources of all sequences are weighed against each other, then the second ones,
+        and so on: a step has a draft of one source for each sequence.
+        """
+        chances: list[_Chances] = [{} for _ in free]
+        for place in range(max(len(_sources(candidate)) for candidate, _ in free)):
+            here = [i for i, (one, _) in enumerate(free) if place < len(_sources(one))]
+            names = [_sources(free[i][0])[place] for i in here]
+            contenders = [
+                self._contender(*free[i], name) for i, name in zip(here, names, strict=True)
+            ]
+            going_on = any(
+                self._state(free[i][0].seq_id).source(name).drafting
+                for i, name in zip(here, names, strict=True)
+            )
+            aside = len(free) - len(here)
+            beside = Others(others.rows + aside, others.sequences + aside)
+            lengths = choose(contenders, self.costs, beside, TO_GO_ON if going_on else TO_BEGIN)
+            for i, name, contender, length in zip(here, names, contenders, lengths, strict=True):
+                chances[i][name] = _Chance(contender, length)
+        for some in chances:
+            self._drop_the_worse(some, Others(others.rows + len(free) - 1, others.sequences))
+        return chances
+
+    def _drop_the_worse(self, some: _Chances, others: Others) -> None:
+        """A source whose drafts promise less than those of the next ones only stands in the way."""
+        best = 0.0
+        for chance in reversed(some.values()):
+            sure = replace(chance.contender, found=1.0)
+            chance.instead = best or rate(sure, 0, self.costs, others)
+            if not chance.length:
+                continue
+            promised = rate(sure, chance.length, self.costs, others)
+            if promised < best:
+                chance.length = 0
+            else:
+                found = chance.contender.found
+                best = found * promised + (1 - found) * chance.instead
+
+    def _contender(self, candidate: Candidate, most: int, name: str) -> Contender:
+        source = self._state(candidate.seq_id).source(name)
+        usual = self._usually(name)
         return Contender(
-            drafter=candidate.drafter,
-            reach=reach(sequence_curve(state.acceptance, usual, most)),
-            found=found_share(state.acceptance, usual),
-            behind=state.behind(candidate.context),
+            drafter=name,
+            reach=reach(sequence_curve(source.acceptance, usual, most)),
+            found=found_share(source.acceptance, usual),
+            behind=source.behind(candidate.context),
             context=candidate.context,
             room=candidate.room,
         )
 
-    def _settle(self, state: _State, contender: Contender, length: int, others: Others) -> Budget:
-        """The chosen length, or nothing, or a try."""
-        state.in_try = False
-        state.drafting = length > 0 and not state.has_lost_too_much
+    def _settle(self, state: SequenceState, some: _Chances, others: Others) -> Budget:
+        """The chosen lengths, or nothing, or a try."""
         if state.has_lost_too_much:
-            state.quiet += 1
+            for name in some:
+                source = state.source(name)
+                source.in_try = source.drafting = False
+                source.quiet += 1
+            state.allowed = dict.fromkeys(some, 0)
             return Budget(0, _LOST)
+        reason = ""
+        for name, chance in some.items():
+            state.allowed[name], why = self._allow(state.source(name), chance, others)
+            reason = reason or why
+        most = max(state.allowed.values())
+        return Budget(most, "" if most else reason, dict(state.allowed))
+
+    def _allow(self, source: SourceState, chance: _Chance, others: Others) -> tuple[int, str]:
+        """The chosen length of a source, or a try, or nothing and why."""
+        contender, length = chance.contender, chance.length
+        source.in_try = False
+        source.drafting = length > 0
         if length > 0:
-            state.quiet = 0
-            return Budget(length)
-        state.quiet += 1
-        if state.quiet < min(state.pause, self._longest_pause(contender, others)):
-            return Budget(0, _DEAR)
+            source.quiet = 0
+            return length, ""
+        source.quiet += 1
+        if source.quiet < min(source.pause, self._longest_pause(chance, others)):
+            return 0, _DEAR
         hoped = reach([_HOPE] * len(contender.reach))
         if choose([replace(contender, reach=hoped)], self.costs, others) == [0]:
-            state.lengthen_pause()
-            return Budget(0, _HOPELESS)
-        state.in_try = True
-        return Budget(min(state.trying, len(contender.reach)))
+            source.lengthen_pause()
+            return 0, _HOPELESS
+        source.in_try = True
+        return min(source.trying, len(contender.reach)), ""
 
-    def _longest_pause(self, contender: Contender, others: Others) -> float:
-        """Quiet steps after which a try that fails costs no more than it should, per step."""
-        target, host = self.costs.target, self.costs.host
-        rows = 1 + others.rows
-        plain = target(rows) + host.at(rows)
+    def _longest_pause(self, chance: _Chance, others: Others) -> float:
+        """Quiet steps after which a try that fails costs no more than it should, per step.
+
+        A try that fails costs its time, less what the tokens of the step would have taken
+        without it: plainly, or with the draft of a source that it stands in the way of.
+        """
+        contender, costs = chance.contender, self.costs
+        rows = 2 + others.rows
         wanted = Wanted(1, min(contender.behind, 2), contender.context)
-        more = target(rows + 1) + host.at(rows + 1) - plain
-        more += self.costs.draft(contender.drafter).seconds([wanted])
-        return more / plain / _TRIES_SHARE
+        seconds = costs.target(rows) + costs.host.at(rows)
+        seconds += costs.target.attention(1, contender.context)
+        seconds += costs.draft(contender.drafter).seconds([wanted])
+        instead = (1 + others.sequences) / chance.instead
+        return max(seconds - instead, 0.0) / instead / _TRIES_SHARE
 
     def record(self, step: StepRecord) -> None:
         """See `Controller.record`."""
+        asked = [self._asked(outcome) for outcome in step.outcomes]
         if step.rows is not None:
-            self._learn_costs(step, step.rows)
-        for outcome in step.outcomes:
+            self._learn_costs(step, step.rows, asked)
+        for outcome, names in zip(step.outcomes, asked, strict=True):
             state = self._state(outcome.seq_id)
             state.emitted += outcome.emitted
-            usual = self._drafter(outcome.drafter)
-            if outcome.asked:
-                for one in (state.acceptance, usual):
-                    one.ask(found=outcome.drafted > 0)
+            for name in names:
+                found = outcome.drafted > 0 and name == names[-1]
+                state.source(name).acceptance.ask(found)
+                self._usually(name).ask(found)
             if outcome.drafted:
-                self._learn_acceptance(state, usual, outcome)
+                state.source(names[-1]).learn(
+                    outcome.context, outcome.drafted, outcome.accepted, outcome.rejected
+                )
+                self._usually(names[-1]).add(outcome.accepted, outcome.rejected)
 
-    def _learn_acceptance(self, state: _State, usual: Acceptance, outcome: Outcome) -> None:
-        computed = min(outcome.drafted - 1, outcome.accepted)
-        state.seen = max(state.seen, outcome.context + computed)
-        if state.in_try:
-            if outcome.rejected:
-                state.lengthen_pause()
-            else:
-                # News: what was seen before the pause is old, and the next try comes at once.
-                state.acceptance.fade(0.5)
-                state.trying = min(2 * state.trying, _LARGEST_TRY)
-                state.quiet = state.pause
-        elif outcome.accepted:
-            state.pause, state.trying = _SHORTEST_PAUSE, 1
-        state.acceptance.add(outcome.accepted, outcome.rejected)
-        usual.add(outcome.accepted, outcome.rejected)
+    def _asked(self, outcome: Outcome) -> list[str]:
+        """The sources that were asked in a step: up to the one that had a draft, or all."""
+        if not outcome.asked and not outcome.drafted:
+            return []
+        allowed = self._state(outcome.seq_id).allowed
+        names = [name for name, most in allowed.items() if most] or [outcome.drafter]
+        if not outcome.drafted:
+            return names
+        maker = outcome.source or names[0]
+        return [*names[: names.index(maker)], maker] if maker in names else [maker]
 
-    def _learn_costs(self, step: StepRecord, rows: int) -> None:
+    def _learn_costs(self, step: StepRecord, rows: int, asked: Sequence[Sequence[str]]) -> None:
         target, outcomes = self.costs.target, step.outcomes
         attention = sum(target.attention(1 + one.drafted, one.context) for one in outcomes)
         expected = target(rows) + attention + self.costs.host.at(rows)
-        asked: dict[str, list[Wanted]] = {}
+        drafts: dict[str, list[Wanted]] = {}
         once = 0.0
-        for one in outcomes:
-            if one.asked:
-                behind = self._state(one.seq_id).behind(one.context)
-                asked.setdefault(one.drafter, []).append(Wanted(one.asked, behind, one.context))
-                once += self.costs.draft(one.drafter).catching_up(behind, one.context)
-        expected += sum(self.costs.draft(name).seconds(some) for name, some in asked.items())
+        for one, names in zip(outcomes, asked, strict=True):
+            state = self._state(one.seq_id)
+            for name in names:
+                behind = state.source(name).behind(one.context)
+                tokens = state.allowed.get(name) or one.asked or one.drafted
+                drafts.setdefault(name, []).append(Wanted(tokens, behind, one.context))
+                once += self.costs.draft(name).catching_up(behind, one.context)
+        by_name = {name: self.costs.draft(name).seconds(some) for name, some in drafts.items()}
+        expected += sum(by_name.values())
         taken = step.verify_seconds + step.draft_seconds + step.rest_seconds
         self._book(outcomes, min(taken, _DISTURBED * expected) - once)
         target.correct(rows, step.verify_seconds, attention)
         if step.rest_seconds:
             self.costs.host.add(rows, step.rest_seconds)
-        if len(asked) == 1:  # else it is not known who took the time
-            [(name, wanted)] = asked.items()
-            self.costs.draft(name).record(wanted, step.draft_seconds)
+        for name, wanted in drafts.items():
+            cost = self.costs.draft(name)
+            # Without a table, and beside others, it is not known who took the time.
+            if cost.table is not None or len(drafts) == 1:
+                rest = sum(seconds for other, seconds in by_name.items() if other != name)
+                cost.record(wanted, max(step.draft_seconds - rest, 0.0))
 
     def _book(self, outcomes: Sequence[Outcome], seconds: float) -> None:
         """What the step cost each sequence that drafted, against what it got."""
         plain = self.costs.plain([one.context for one in outcomes])
         for one in outcomes:
             if one.asked:
-                state = self._state(one.seq_id)
-                state.loss = max(state.loss + seconds / plain - one.emitted, -_CREDIT)
+                self._state(one.seq_id).book(seconds / plain, one.emitted)
 
-    def _state(self, seq_id: int) -> _State:
-        return self._sequences.setdefault(seq_id, _State())
+    def _state(self, seq_id: int) -> SequenceState:
+        return self._sequences.setdefault(seq_id, SequenceState())
 
-    def _drafter(self, name: str) -> Acceptance:
-        return self._drafters.setdefault(name, Acceptance(_DRAFTER_DECAY))
+    def _usually(self, source: str) -> Acceptance:
+        return self._usual.setdefault(source, Acceptance(_USUAL_DECAY))
 
     def forget(self, seq_id: int) -> None:
         """See `Controller.forget`."""
         self._sequences.pop(seq_id, None)
+
+
+def _sources(candidate: Candidate) -> tuple[str, ...]:
+    return candidate.sources or (candidate.drafter,)

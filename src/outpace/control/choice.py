@@ -118,6 +118,14 @@ def choose(
     return best
 
 
+def rate(contender: Contender, length: int, costs: Costs, others: Others) -> float:
+    """Tokens per second of a step in which one sequence has a draft of that length."""
+    step = _Step([contender], costs, others)
+    for _ in range(length):
+        step.add(0)
+    return step.rate()
+
+
 class _Step:
     """An allocation that grows, and its expected tokens and time."""
 

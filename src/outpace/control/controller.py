@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 LARGEST_AUTOMATIC_K = 15
@@ -14,7 +14,8 @@ class Candidate:
     """A sequence that could be drafted for in this step.
 
     ``room`` is how many draft tokens could be emitted before a limit is reached, ``requested``
-    the request's own k if it has one, ``context`` how many tokens it has so far.
+    the request's own k if it has one, ``context`` how many tokens it has so far. ``sources``
+    are those that the drafter asks, in this order, until one has a draft; empty: itself alone.
     """
 
     seq_id: int
@@ -22,14 +23,20 @@ class Candidate:
     room: int
     requested: int | None
     context: int = 0
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most draft tokens for a sequence, and if none, why."""
+    """The most draft tokens for a sequence, and if none, why.
+
+    ``by_source`` has the most for single sources of the drafter, where they differ; others have
+    all of ``tokens``. A source with 0 is not asked.
+    """
 
     tokens: int
     reason: str = ""
+    by_source: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Outcome:
         asked: draft tokens that the drafter was asked for; 0 if it was not asked.
         emitted: all tokens that left, the target's own included.
         context: tokens that it had before the step.
+        source: who made the draft; empty if there is none, or the drafter has a single source.
     """
 
     seq_id: int
@@ -55,6 +63,7 @@ class Outcome:
     asked: int = 0
     emitted: int = 1
     context: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

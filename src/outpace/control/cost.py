@@ -63,16 +63,22 @@ class CostTable:
         seconds: measured step times by rows, at a context of at most ``attention.base_context``;
             at least one point.
         attention: what longer contexts add.
+        reading: seconds for each token of a long run of which only the last is asked what comes
+            next, as in a prompt; None: as rows of a step, which are all asked.
     """
 
     def __init__(
-        self, seconds: Mapping[int, float], attention: AttentionCost | None = None
+        self,
+        seconds: Mapping[int, float],
+        attention: AttentionCost | None = None,
+        reading: float | None = None,
     ) -> None:
         if not seconds:
             raise ValueError("a cost table needs at least one measured point")
         self._rows = sorted(seconds)
         self._measured = [seconds[rows] for rows in self._rows]
         self._attention = attention or AttentionCost()
+        self._reading = reading
         self._make_plausible()
         self._factors = [1.0] * len(self._rows)
         self._drift = 1.0
@@ -86,6 +92,13 @@ class CostTable:
         """
         extra = self.attention(rows, context) if context else 0.0
         return self._linear(rows) + extra
+
+    def reading(self, tokens: int, context: int) -> float:
+        """Seconds to compute the last ``tokens`` known tokens of ``context`` ones."""
+        extra = self.attention(tokens, context - tokens // 2)  # what they see on average
+        if self._reading is None:
+            return self._linear(tokens) + extra
+        return self._linear(1) + self._drift * self._reading * (tokens - 1) + extra
 
     def attention(self, rows: int, context: int) -> float:
         """The part that a sequence's context adds, in seconds; add it up over a batch."""
@@ -153,6 +166,7 @@ class CostTable:
             AttentionCost(
                 attention.base_context, ratio * attention.per_key, ratio * attention.per_pair
             ),
+            None if self._reading is None else ratio * self._reading,
         )
 
     @property
@@ -168,7 +182,11 @@ class CostTable:
     def as_plain(self) -> dict[str, Any]:
         """The measured table as plain values for JSON."""
         points = {str(k): s for k, s in zip(self._rows, self._measured, strict=True)}
-        return {"seconds_by_rows": points, "attention": asdict(self._attention)}
+        return {
+            "seconds_by_rows": points,
+            "attention": asdict(self._attention),
+            "reading": self._reading,
+        }
 
     @classmethod
     def from_plain(cls, plain: Any) -> CostTable:
@@ -180,14 +198,16 @@ class CostTable:
         try:
             points = {int(rows): float(one) for rows, one in plain["seconds_by_rows"].items()}
             attention = AttentionCost(**plain["attention"])
+            reading = plain["reading"]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a cost table: {error}") from error
-        prices = (attention.per_key, attention.per_pair, attention.base_context)
+        prices = [attention.per_key, attention.per_pair, attention.base_context]
+        prices += [] if reading is None else [reading]
         if not all(isinstance(price, int | float) and 0 <= price < math.inf for price in prices):
-            raise ValueError(f"not the prices of an attention: {attention}")
+            raise ValueError(f"not the prices of an attention and of reading: {prices}")
         if not all(rows > 0 and 0 < seconds < math.inf for rows, seconds in points.items()):
             raise ValueError("not step times: rows and seconds must be above 0 and finite")
-        return cls(points, attention)
+        return cls(points, attention, reading)
 
     def _make_plausible(self) -> None:
         """Rows never cost more together than one by one: where they seem to it is noise."""

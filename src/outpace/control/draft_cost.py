@@ -63,9 +63,8 @@ class DraftCost:
         """What a drafter's being behind costs beyond a usual step; paid once."""
         if self.table is None or behind <= 2:
             return 0.0
-        table = self.table
-        now = table(behind) + table.attention(behind, context)
-        return self.factor * max(now - table(2) - table.attention(2, context), 0.0)
+        usual = self.table(2) + self.table.attention(2, context)
+        return self.factor * max(self.table.reading(behind, context) - usual, 0.0)
 
     def record(self, wanted: Sequence[Wanted], seconds: float) -> None:
         """Learn from drafts that were made."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from outpace.control.cost import CostTable
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MOST_FILES = 64
 # A kept table whose points are off by less is used as it is.
 _CLOSE = 0.15

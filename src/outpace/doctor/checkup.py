@@ -10,7 +10,7 @@ import torch
 
 from outpace.assembly import Assembly, assemble
 from outpace.cache.plan import MemoryPlan
-from outpace.config import EngineConfig
+from outpace.config import EngineConfig, ModelDraftConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.kept import Machine, MeasuredCost
 from outpace.control.speedup import Outlook
@@ -138,8 +138,8 @@ def check_up(model: str, config: EngineConfig) -> Report:
             model, precision, decoder.kernels, decoder.weight_bytes, assembly.costs["target"]
         ),
         drafter=drafter,
-        outlook=Outlook(controller.costs, drafter),
-        draft_cost=assembly.costs.get(drafter),
+        outlook=Outlook(controller.costs, engine.drafting.sources(drafter)[-1]),
+        draft_cost=assembly.costs.get(ModelDraftConfig.name),
         guarantee=assembly.guarantee,
     )
 

@@ -29,6 +29,7 @@ _FEWEST = 4
 _NEAR, _FAR = 128, 2048  # tokens of context
 _FAR_ROWS = (1, 4)
 _CHECKED_ROWS = (1, 8)
+_READ = 32  # tokens of a prompt's piece
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 7
 # Slots behind the padding's, which nobody uses before the first request.
 _FIRST_SLOT = 16
@@ -125,12 +126,13 @@ def measure_costs(runner: ModelRunner, seconds: float, clock: Clock = perf_count
             if done >= _FEWEST_ROUNDS and clock() > deadline:
                 break
             times[point] = min(times[point], _pass_seconds(runner, *point, clock))
+    reading = _reading_seconds(runner, near, clock) if near + _READ <= limit else None
     at_near = [point for point in points if point[1] == near or not has_far]
     by_rows = {rows: times[rows, context] for rows, context in at_near}
     if not has_far:
-        return CostTable(by_rows)
+        return CostTable(by_rows, reading=reading)
     few, many = ((rows, far, times[rows, far] - by_rows[rows]) for rows in _FAR_ROWS)
-    return CostTable(by_rows, AttentionCost.fitted(near, few, many))
+    return CostTable(by_rows, AttentionCost.fitted(near, few, many), reading)
 
 
 @torch.inference_mode()
@@ -147,11 +149,20 @@ def check_costs(
     }
 
 
-def _pass_seconds(runner: ModelRunner, rows: int, context: int, clock: Clock) -> float:
+def _reading_seconds(runner: ModelRunner, context: int, clock: Clock) -> float:
+    """Seconds that one more token of a prompt's piece takes."""
+    one, many = (_pass_seconds(runner, rows, context, clock, asked=1) for rows in (1, _READ))
+    return max(many - one, 0.0) / (_READ - 1)
+
+
+def _pass_seconds(
+    runner: ModelRunner, rows: int, context: int, clock: Clock, asked: int | None = None
+) -> float:
+    """One pass in which the last ``asked`` rows have logits; None: all."""
     batch = Batch()
     slots = np.arange(_FIRST_SLOT, _FIRST_SLOT + context + rows)
     batch.append_run(np.zeros(rows, np.int64), context, slots)
-    batch.logits_rows.extend(range(rows))
+    batch.logits_rows.extend(range(rows - (asked or rows), rows))
     began = clock()
     runner.run(batch)
     return clock() - began

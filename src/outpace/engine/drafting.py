@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from outpace.control.controller import Budget
 from outpace.engine.scheduler import Scheduled
+from outpace.errors import DraftError
 from outpace.spec.drafter import Ask, Drafter, Seen
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -18,7 +20,7 @@ class Drafting:
         vocab_size: of the target, which must never be asked for a token that it does not have.
 
     Raises:
-        ValueError: two drafters want different hidden states of the target.
+        DraftError: two drafters want different hidden states of the target.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
@@ -26,13 +28,16 @@ class Drafting:
         self._vocab_size = vocab_size
         wanted = {d.taps for d in drafters.values() if d.taps}
         if len(wanted) > 1:
-            raise ValueError(f"drafters want different hidden states: {sorted(wanted)}")
+            raise DraftError(
+                "drafters want different hidden states of the target (after layers "
+                f"{' and '.join(map(str, sorted(wanted)))}); load one of them"
+            )
         self.taps: tuple[int, ...] = next(iter(wanted), ())
 
     def __contains__(self, name: str) -> bool:
         return name in self._drafters
 
-    def propose(self, parts: Sequence[Scheduled]) -> list[DraftTree]:
+    def propose(self, parts: Sequence[Scheduled], budgets: Mapping[int, Budget]) -> list[DraftTree]:
         """A tree for each part within its budget; an empty one where there is none."""
         trees = [DraftTree()] * len(parts)
         groups: dict[str, list[int]] = {}
@@ -40,7 +45,7 @@ class Drafting:
             if part.draft_budget > 0:
                 groups.setdefault(part.sequence.drafter, []).append(i)
         for name, members in groups.items():
-            asks = [_ask(parts[i]) for i in members]
+            asks = [_ask(parts[i], budgets[parts[i].sequence.seq_id]) for i in members]
             for i, tree in zip(members, self._drafters[name].propose(asks), strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):
                     tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")
@@ -62,12 +67,16 @@ class Drafting:
         """A sequence ended or lost its blocks."""
         self._drafters[name].forget(seq_id)
 
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Whose trees a drafter may hand over, in the order in which they are asked."""
+        return self._drafters[name].sources
+
     def wants_hidden(self, name: str) -> bool:
         """Whether a drafter looks at the target's hidden states."""
         return self._drafters[name].taps is not None
 
 
-def _ask(part: Scheduled) -> Ask:
+def _ask(part: Scheduled, budget: Budget) -> Ask:
     sequence = part.sequence
     return Ask(
         seq_id=sequence.seq_id,
@@ -79,4 +88,6 @@ def _ask(part: Scheduled) -> Ask:
         history=sequence.history,
         wants_probs=isinstance(sequence.verifier, RejectionVerifier),
         prediction=sequence.request.prediction,
+        by_source=budget.by_source,
+        tenant=sequence.request.tenant,
     )

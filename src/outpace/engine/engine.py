@@ -10,7 +10,7 @@ import torch
 
 from outpace.cache.blocks import BlockManager
 from outpace.config import EngineConfig
-from outpace.control.controller import Candidate, Controller, Outcome, StepRecord
+from outpace.control.controller import Budget, Candidate, Controller, Outcome, StepRecord
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.interrupts import held_back
@@ -107,14 +107,14 @@ class Engine:
     def _step(self) -> list[Progress]:
         began = perf_counter()
         budgets = self._budgets()
-        parts = self.scheduler.schedule(budgets)
+        parts = self.scheduler.schedule({seq: budget.tokens for seq, budget in budgets.items()})
         if not parts:
             return []
         for part in parts:
             if part.completes and part.sequence.seq_id not in budgets:
                 part.sequence.counts.off_reasons["the prompt was just computed"] += 1
         drafting_began = perf_counter()
-        trees = self.drafting.propose(parts)
+        trees = self.drafting.propose(parts, budgets)
         draft_seconds = perf_counter() - drafting_began
 
         config = self.config
@@ -137,16 +137,23 @@ class Engine:
         _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
         return [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
 
-    def _budgets(self) -> dict[int, int]:
+    def _budgets(self) -> dict[int, Budget]:
         """How many draft tokens each running sequence gets, noting why where it is none."""
         running = self.scheduler.running
         candidates = [
-            Candidate(s.seq_id, s.drafter, s.room, s.request.num_speculative_tokens, len(s.tokens))
+            Candidate(
+                s.seq_id,
+                s.drafter,
+                s.room,
+                s.request.num_speculative_tokens,
+                len(s.tokens),
+                self.drafting.sources(s.drafter),
+            )
             for s in running
         ]
-        budgets: dict[int, int] = {}
+        budgets: dict[int, Budget] = {}
         for sequence, budget in zip(running, self.controller.budgets(candidates), strict=True):
-            budgets[sequence.seq_id] = budget.tokens
+            budgets[sequence.seq_id] = budget
             if budget.reason and sequence.num_missing == 1:
                 sequence.counts.off_reasons[budget.reason] += 1
         return budgets
@@ -241,6 +248,7 @@ def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
         asked=segment.part.draft_budget,
         emitted=len(emissions),
         context=len(sequence.tokens) - len(emissions),
+        source=tree.source,
     )
 
 

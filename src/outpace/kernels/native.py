@@ -147,9 +147,12 @@ class KernelLinear:
         eps: of the norm.
         add: add the result to what ``out`` holds.
         module: the compiled kernels; those in use if None.
+
+    Attributes:
+        arguments: the layer as the compiled code wants it.
     """
 
-    __slots__ = ("_before", "_call", "_kept")
+    __slots__ = ("_call", "_kept", "arguments")
 
     def __init__(
         self,
@@ -166,7 +169,7 @@ class KernelLinear:
         assert module is not None
         self._call = module.multiply
         self._kept = (weight, bias, norm)  # their memory is used by address
-        self._before = (
+        self.arguments = (
             weight.format.value,
             weight.group,
             weight.padded_inputs,
@@ -174,9 +177,9 @@ class KernelLinear:
             weight.data.data_ptr(),
             int(source),
             weight.inputs,
-            _address(norm),
+            address(norm),
             eps,
-            _address(bias),
+            address(bias),
             add,
         )
 
@@ -186,7 +189,7 @@ class KernelLinear:
         Both are float32 with contiguous rows.
         """
         self._call(
-            *self._before, x.shape[0], x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0)
+            *self.arguments, x.shape[0], x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0)
         )
 
 
@@ -254,8 +257,8 @@ def attend(
         qkv.data_ptr(),
         angles[0].data_ptr(),
         angles[1].data_ptr(),
-        _address(norms[0]),
-        _address(norms[1]),
+        address(norms[0]),
+        address(norms[1]),
         norms[2],
         cache.data_ptr(),
         targets.data_ptr(),
@@ -267,5 +270,6 @@ def attend(
     )
 
 
-def _address(tensor: Tensor | None) -> int:
+def address(tensor: Tensor | None) -> int:
+    """Where a tensor's numbers are; 0 for None."""
     return 0 if tensor is None else tensor.data_ptr()

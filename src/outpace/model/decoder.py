@@ -7,6 +7,7 @@ families; what differs between families is in ``ModelConfig``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,7 +43,11 @@ class Decoder(Protocol):
     weight_bytes: int  # read by each forward pass
 
     def forward(
-        self, batch: Batch, pool: KVPool, taps: tuple[int, ...] = (), num_layers: int | None = None
+        self,
+        batch: Batch,
+        pool: KVPool,
+        taps: tuple[int, ...] = (),
+        layers: Sequence[int] | None = None,
     ) -> Hidden:
         """Run the layers over one flat batch, and write its keys and values to the pool.
 
@@ -50,7 +55,7 @@ class Decoder(Protocol):
             batch: the rows and what they see.
             pool: the cache of this model.
             taps: layers (from 0) after which the residual stream is kept.
-            num_layers: run only the first of them; None runs all.
+            layers: run only these, in this order; None runs all.
         """
         ...
 

@@ -1,9 +1,8 @@
-"""The decoder on the compiled kernels: five calls a layer, activations in float32."""
+"""The decoder on the compiled kernels: one call for all layers, activations in float32."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import torch
@@ -12,13 +11,14 @@ from torch import Tensor
 from outpace.cache.pools import KVPool
 from outpace.kernels.native import HeadShape, KernelLinear, Source, attention_fits, kernels
 from outpace.kernels.packing import Format, Packed
+from outpace.kernels.stack import KernelStack, Layer
 from outpace.model.batch import Batch, joined
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Hidden, joined_taps
 from outpace.model.layers import make_norm
-from outpace.model.native_attention import NativeAttention
 from outpace.model.precision import Precision
 from outpace.model.rope import Rope
+from outpace.model.rows_seen import rows_seen
 
 _CPU = torch.device("cpu")
 
@@ -33,16 +33,6 @@ class Weights(Protocol):
     def packed(self, *names: str, format: Format, group: int) -> Packed:
         """The named weights of linear layers of one input, one below the other."""
         ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
-    qkv: KernelLinear  # of the normed stream
-    query_norm: Tensor | None
-    key_norm: Tensor | None
-    output: KernelLinear  # added to the stream
-    gate_up: KernelLinear  # of the normed stream
-    down: KernelLinear  # of silu(gate) * up, added to the stream
 
 
 class NativeDecoder:
@@ -69,7 +59,7 @@ class NativeDecoder:
         self.device = _CPU
         self.kernels = f"compiled for {kernels().name}"
         maker = _Maker(source, precision, config.rms_norm_eps)
-        self._layers = [_make_layer(maker, config, layer) for layer in range(config.num_layers)]
+        layers = [_make_layer(maker, config, layer) for layer in range(config.num_layers)]
         self._norm = make_norm(maker.tensor("model.norm.weight"), config.rms_norm_eps)
         head = maker.packed(config.head_name, format=precision.head)
         self.weight_bytes = maker.bytes_packed
@@ -91,7 +81,10 @@ class NativeDecoder:
             torch.float32,
             _CPU,
         )
-        self._shape = HeadShape(config.num_heads, config.num_kv_heads, config.head_dim)
+        shape = HeadShape(config.num_heads, config.num_kv_heads, config.head_dim)
+        self._stack = KernelStack(
+            shape, layers, config.intermediate_size, config.rms_norm_eps, config.head_dim**-0.5
+        )
 
     @staticmethod
     def fits(config: ModelConfig) -> bool:
@@ -100,25 +93,20 @@ class NativeDecoder:
         return bool(kernels().name) and attention_fits(shape)
 
     def forward(
-        self, batch: Batch, pool: KVPool, taps: tuple[int, ...] = (), num_layers: int | None = None
+        self,
+        batch: Batch,
+        pool: KVPool,
+        taps: tuple[int, ...] = (),
+        layers: Sequence[int] | None = None,
     ) -> Hidden:
         """See ``Decoder.forward``."""
-        config, rows = self.config, batch.num_rows
-        positions = torch.from_numpy(joined(batch.positions))
-        attend = NativeAttention(self._shape, batch, pool, self._rope.angles(positions), config)
+        seen = rows_seen(batch, self._rope)
         stream = self.embed(torch.from_numpy(joined(batch.token_ids)))
-        qkv = torch.empty(rows, self._shape.qkv_width)
-        attended = torch.empty(rows, config.num_heads * config.head_dim)
-        inner = torch.empty(rows, 2 * config.intermediate_size)
         tapped: dict[int, Tensor] = {}
-        for index, layer in enumerate(self._layers[:num_layers]):
-            layer.qkv(stream, qkv)
-            attend(index, qkv, layer.query_norm, layer.key_norm, attended)
-            layer.output(attended, stream)
-            layer.gate_up(stream, inner)
-            layer.down(inner, stream)
-            if index in taps:
-                tapped[index] = stream.clone()
+        for start, stop in _runs(range(self.config.num_layers) if layers is None else layers, taps):
+            self._stack(stream, seen, pool.layers[start:stop], start)
+            if stop - 1 in taps:
+                tapped[stop - 1] = stream.clone()
         return Hidden(self._norm(stream), joined_taps(tapped, taps))
 
     def embed(self, token_ids: Tensor) -> Tensor:
@@ -133,6 +121,17 @@ class NativeDecoder:
         if tokens is None:
             return logits
         return torch.full((rows, vocab), -torch.inf).index_copy_(1, tokens, logits)
+
+
+def _runs(layers: Sequence[int], taps: Collection[int]) -> list[tuple[int, int]]:
+    """First and one past the last of each stretch of consecutive layers, cut behind taps."""
+    runs: list[tuple[int, int]] = []
+    for layer in layers:
+        if runs and runs[-1][1] == layer and layer - 1 not in taps:
+            runs[-1] = runs[-1][0], layer + 1
+        else:
+            runs.append((layer, layer + 1))
+    return runs
 
 
 class _Maker:
@@ -168,16 +167,17 @@ class _Maker:
         return KernelLinear(weight, offset, source, add=True)
 
 
-def _make_layer(maker: _Maker, config: ModelConfig, index: int) -> _Layer:
+def _make_layer(maker: _Maker, config: ModelConfig, index: int) -> Layer:
     prefix = f"model.layers.{index}"
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
     normed = (f"{prefix}.input_layernorm.weight", f"{prefix}.post_attention_layernorm.weight")
-    return _Layer(
+    return Layer(
         qkv=maker.linear(
             attention, "q_proj", "k_proj", "v_proj", bias=config.qkv_bias, norm=normed[0]
         ),
         query_norm=maker.tensor(f"{attention}.q_norm.weight") if config.qk_norm else None,
         key_norm=maker.tensor(f"{attention}.k_norm.weight") if config.qk_norm else None,
+        window=config.windows[index] or 0,
         output=maker.linear(attention, "o_proj", bias=config.output_bias),
         gate_up=maker.linear(mlp, "gate_proj", "up_proj", bias=config.mlp_bias, norm=normed[1]),
         down=maker.linear(mlp, "down_proj", bias=config.mlp_bias, gated=True),

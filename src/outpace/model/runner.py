@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,11 +18,13 @@ class ModelRunner:
     Args:
         decoder: the model.
         pool: its keys and values.
+        layers: the layers that are run, ascending; None: all.
     """
 
-    def __init__(self, decoder: Decoder, pool: KVPool) -> None:
+    def __init__(self, decoder: Decoder, pool: KVPool, layers: Sequence[int] | None = None) -> None:
         self.decoder = decoder
         self.pool = pool
+        self.layers = layers
 
     def run(self, batch: Batch, taps: tuple[int, ...] = ()) -> tuple[Tensor, Hidden]:
         """One forward pass.
@@ -30,7 +34,7 @@ class ModelRunner:
             chosen, and the hidden states of all rows ``[num_rows, hidden]``.
         """
         decoder = self.decoder
-        hidden = decoder.forward(batch, self.pool, taps)
+        hidden = decoder.forward(batch, self.pool, taps, self.layers)
         if not batch.logits_rows:
             return torch.empty(0, decoder.config.vocab_size), hidden
         rows = torch.tensor(batch.logits_rows, device=decoder.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,7 +73,11 @@ class TorchDecoder:
         self._scale = config.head_dim**-0.5
 
     def forward(
-        self, batch: Batch, pool: KVPool, taps: tuple[int, ...] = (), num_layers: int | None = None
+        self,
+        batch: Batch,
+        pool: KVPool,
+        taps: tuple[int, ...] = (),
+        layers: Sequence[int] | None = None,
     ) -> Hidden:
         """See ``Decoder.forward``."""
         config, device = self.config, self.device
@@ -87,7 +92,8 @@ class TorchDecoder:
         rotation = self._rope.lookup(torch.from_numpy(positions).to(device))
         stream = self.embed(torch.from_numpy(token_ids).to(device))
         tapped: dict[int, Tensor] = {}
-        for index, layer in enumerate(self._layers[:num_layers]):
+        for index in range(config.num_layers) if layers is None else layers:
+            layer = self._layers[index]
             query, kv = self._project(layer, layer.input_norm(stream), rotation)
             stream = stream + layer.output(attend(index, query, kv))
             inner = silu_and_mul(layer.gate_up(layer.mlp_norm(stream)))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from outpace.errors import CheckpointError
+from outpace.kernels.arena import Arena
 from outpace.kernels.packing import PANEL, Format, Packed, Quantized, group_of, pack, packed_bytes
 from outpace.model.blocks import GROUP, Blocks
 from outpace.model.rounding import rounded
@@ -43,6 +44,7 @@ class WeightSource:
         self._tensors = tensors
         self._shapes = shapes
         self._blocks = blocks or {}
+        self._arena = Arena()
 
     def take(self, *names: str) -> Tensor:
         """The named tensors, one below the other, as they are in the checkpoint."""
@@ -68,7 +70,7 @@ class WeightSource:
         """The same for the kernels."""
         format, group = self.choose(*names, format=format, group=group)
         outputs, inputs = self.shape(*names)
-        data = torch.empty(panels_shape(format, group, outputs, inputs), dtype=torch.uint8)
+        data = self._arena.bytes(panels_shape(format, group, outputs, inputs))
         begin = 0
         for piece in self.panels(*names, format=format, group=group):
             data[begin : begin + len(piece)] = piece

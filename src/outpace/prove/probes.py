@@ -18,7 +18,13 @@ from outpace.spec.tree import ROOT, DraftTree
 class _Stateless:
     """What a drafter needs that learns nothing."""
 
+    name: str
     taps: tuple[int, ...] | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Itself alone."""
+        return (self.name,)
 
     def observe(self, seen: Sequence[Seen]) -> None:
         """Nothing to learn."""

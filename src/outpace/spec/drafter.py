@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +31,12 @@ class Ask:
         history: tokens so far, for the sampler; ``copy`` it before running ahead.
         wants_probs: whether the verifier can use the distributions q.
         prediction: tokens that the caller expects as the whole answer, or empty.
+        by_source: the most nodes for single sources of a drafter that has several, where they
+            differ; a source with 0 is not to be asked.
+        wants_confidence: whether somebody looks at the tree's ``confidence``; a drafter for whom
+            it costs something may leave it empty otherwise.
+        tenant: whose request it is; what is learned from one tenant's texts must not show in
+            the drafts for another.
     """
 
     seq_id: int
@@ -42,6 +48,9 @@ class Ask:
     history: TokenHistory
     wants_probs: bool
     prediction: tuple[int, ...]
+    by_source: Mapping[str, int] = field(default_factory=dict)
+    wants_confidence: bool = False
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,8 @@ class Seen:
     token_ids: tuple[int, ...]
     last: Tensor | None
     taps: Tensor | None
-    known: NDArray[np.int64]
-    block_table: Sequence[int]
+    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    block_table: Sequence[int] = ()
 
 
 class Drafter(Protocol):
@@ -79,6 +88,14 @@ class Drafter(Protocol):
 
     name: str
     taps: tuple[int, ...] | None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names under which its trees come (`DraftTree.source`), in the order of asking.
+
+        Costs and acceptance are counted by them.
+        """
+        ...
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """A tree for each ask, in their order; an empty tree where there is nothing to say."""

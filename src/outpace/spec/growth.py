@@ -92,7 +92,7 @@ class ChainGrowth:
             self._probs.append(probs)
             return draw(probs, uniform(sampler.seed, position, Stream.DRAFT))
         if sampler.params.greedy and sampler.leaves_alone(self._history):
-            return int(self._tokens.targets(logits[0].argmax()))
+            return int(self._tokens.targets(torch.tensor(int(logits[0].numpy().argmax()))))
         return sampler.choose(self._tokens.full(logits[0]), self._history, position)
 
     def tree(self) -> DraftTree:

@@ -23,11 +23,13 @@ class DraftTree:
             from, before its earlier siblings were taken out. None means that the guess was not
             drawn at all (a point mass).
         source: the drafter that made it.
+        confidence: the drafter's estimate for each node that it is right, given that its parent
+            is; empty where there is none.
         reason: if it is empty, why, where that is more than that nothing was found.
 
     Raises:
         ValueError: a parent that does not come before its child, or two equal siblings: the
-            second could never be accepted.
+            second could never be accepted; or a confidence in other than all nodes.
     """
 
     tokens: tuple[int, ...] = ()
@@ -35,10 +37,13 @@ class DraftTree:
     probs: Tensor | None = None
     source: str = ""
     reason: str = ""
+    confidence: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
+        if len(self.confidence) not in (0, len(self.tokens)):
+            raise ValueError(f"{len(self.tokens)} tokens but confidence in {len(self.confidence)}")
         if any(not ROOT <= parent < node for node, parent in enumerate(self.parents)):
             raise ValueError(f"parents {self.parents}: each must come before its child")
         if len(set(zip(self.parents, self.tokens, strict=True))) < len(self.tokens):
@@ -46,10 +51,15 @@ class DraftTree:
 
     @classmethod
     def chain(
-        cls, tokens: Sequence[int], probs: Tensor | None = None, source: str = ""
+        cls,
+        tokens: Sequence[int],
+        probs: Tensor | None = None,
+        source: str = "",
+        confidence: Sequence[float] = (),
     ) -> DraftTree:
         """A tree without branches: each token follows the one before it."""
-        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs, source)
+        parents = tuple(range(-1, len(tokens) - 1))
+        return cls(tuple(tokens), parents, probs, source, confidence=tuple(confidence))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -110,4 +120,5 @@ class DraftTree:
             tuple(index[self.parents[n]] for n in keep),
             None if self.probs is None else self.probs[keep],
             self.source,
+            confidence=tuple(self.confidence[n] for n in keep) if self.confidence else (),
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer as Backend
+
+_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
 
 class Pieces(Protocol):
@@ -46,10 +49,7 @@ class Detokenizer:
 
 def pieces_factory(backend: Backend) -> Callable[[], Pieces]:
     """Choose the decoder for a tokenizer; the result makes one `Pieces` per stream."""
-    decoder: dict[str, Any] = {}
-    if backend.decoder is not None:
-        decoder = json.loads(backend.decoder.__getstate__())  # its part of tokenizer.json
-    steps = decoder.get("decoders", [decoder])
+    steps = _decoder_steps(backend)
     kinds = [step.get("type") for step in steps]
     if kinds == ["ByteLevel"]:
         known_bytes: dict[int, bytes] = {}
@@ -60,6 +60,28 @@ def pieces_factory(backend: Backend) -> Callable[[], Pieces]:
         known_text: dict[int, str] = {}
         return lambda: _SentencePieces(backend, known_text, strip, fallback)
     return lambda: _WindowPieces(backend)
+
+
+def token_bytes(backend: Backend, tokens: Mapping[str, int]) -> dict[int, bytes]:
+    """The bytes that each token stands for inside a text, by id; of control tokens its name's."""
+    kinds = [step.get("type") for step in _decoder_steps(backend)]
+    if kinds == ["ByteLevel"]:
+        return {i: _token_bytes(token) for token, i in tokens.items()}
+    fallback = "ByteFallback" in kinds
+    return {
+        i: bytes((int(token[3:5], 16),))
+        if fallback and _BYTE_TOKEN.fullmatch(token)
+        else token.replace("▁", " ").encode("utf-8")
+        for token, i in tokens.items()
+    }
+
+
+def _decoder_steps(backend: Backend) -> list[dict[str, Any]]:
+    if backend.decoder is None:
+        return [{}]
+    decoder = json.loads(backend.decoder.__getstate__())  # its part of tokenizer.json
+    steps: list[dict[str, Any]] = decoder.get("decoders", [decoder])
+    return steps
 
 
 def _leading_space(steps: Sequence[dict[str, Any]]) -> bool | None:

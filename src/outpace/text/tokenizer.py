@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from outpace.errors import CheckpointError, InvalidValueError
 from outpace.text.chat import Guard, checked_messages, load_template, render
-from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory
+from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory, token_bytes
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -98,6 +98,33 @@ class Tokenizer:
         backend = self._backend if parse_special else self._plain
         ids: list[int] = backend.encode(text, add_special_tokens=special).ids
         return ids
+
+    def encode_aligned(self, text: str, *, special: bool = False) -> list[tuple[int, int, int]]:
+        """Return the token ids of a text, each with the characters that it begins and ends at.
+
+        Control tokens that the text spells are read as such. ``special`` is as in `encode`.
+        """
+        _check_text("text", text)
+        whole = self._backend.encode(text, add_special_tokens=special)
+        return [
+            (token, start, end)
+            for token, (start, end) in zip(whole.ids, whole.offsets, strict=True)
+        ]
+
+    def token_bytes(self) -> dict[int, bytes]:
+        """Return the bytes that each token stands for inside a text, by id."""
+        return token_bytes(self._backend, self._vocab)
+
+    def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts in which nothing is a control token, all at once.
+
+        Raises:
+            InvalidValueError: a text holds halves of surrogate pairs.
+        """
+        for text in texts:
+            _check_text("text", text)
+        encoded = self._plain.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [one.ids for one in encoded]
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True

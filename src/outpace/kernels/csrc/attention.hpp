@@ -285,25 +285,34 @@ inline void attend_shared(const Step& s, const typename C::Number* queries, int 
   }
 }
 
+// What the threads of a team share while they attend; equal for all layers of a pass.
+struct Memory {
+  uint8_t* queries;
+  Part* parts;  // null: each thread goes through all chunks
+  int most;     // chunks of the longest row
+};
+
+// Called by one thread before its team attends.
+inline Memory room(const Step& s, bool bfloat) {
+  static thread_local threads::Scratch queries, partial;
+  Memory room{queries.get(size_t(s.rows) * s.shape.heads * s.shape.width * (bfloat ? 2 : 4)),
+              nullptr, 0};
+  for (int row = 0; row < s.rows; row++) room.most = std::max(room.most, chunks(s.views[row]));
+  const size_t bytes = size_t(s.rows) * s.shape.heads * room.most * sizeof(Part);
+  if (s.rows <= kMostSplit && room.most > 1 && bytes <= kMostPartial)
+    room.parts = reinterpret_cast<Part*>(partial.get(bytes));
+  return room;
+}
+
 template <class C, int V>
-inline void attend(const Step& s) {
-  static thread_local threads::Scratch memory, partial;
+inline void attend(const Step& s, const Memory& room) {
   using Number = typename C::Number;
-  const size_t size = size_t(s.rows) * s.shape.heads * s.shape.width * sizeof(Number);
-  Number* queries = reinterpret_cast<Number*>(memory.get(size));
-  int most = 0;
-  for (int row = 0; row < s.rows; row++) most = std::max(most, chunks(s.views[row]));
-  const size_t bytes = size_t(s.rows) * s.shape.heads * most * sizeof(Part);
-  const bool shared = s.rows <= kMostSplit && most > 1 && bytes <= kMostPartial;
-  Part* parts = shared ? reinterpret_cast<Part*>(partial.get(bytes)) : nullptr;
-#pragma omp parallel
-  {
-    const threads::Share share = threads::mine(s.rows);
-    for (int row = share.begin; row < share.end; row++) rotate_row<C>(s, row, queries);
+  Number* queries = reinterpret_cast<Number*>(room.queries);
+  const threads::Share share = threads::mine(s.rows);
+  for (int row = share.begin; row < share.end; row++) rotate_row<C>(s, row, queries);
 #pragma omp barrier
-    if (shared) attend_shared<C, V>(s, queries, most, parts);
-    else attend_blocks<C, V>(s, queries);
-  }
+  if (room.parts) attend_shared<C, V>(s, queries, room.most, room.parts);
+  else attend_blocks<C, V>(s, queries);
 }
 
 // Whether a shape has a kernel.
@@ -313,18 +322,24 @@ inline bool fits(const Shape& shape) {
 }
 
 template <class C>
-inline void attend_any(const Step& s) {
+inline void attend_any(const Step& s, const Memory& room) {
   switch (s.shape.width / 16) {
-    case 1: return attend<C, 1>(s);
-    case 2: return attend<C, 2>(s);
-    case 3: return attend<C, 3>(s);
-    case 4: return attend<C, 4>(s);
-    case 5: return attend<C, 5>(s);
-    case 6: return attend<C, 6>(s);
-    case 7: return attend<C, 7>(s);
-    case 8: return attend<C, 8>(s);
-    default: return attend<C, 16>(s);
+    case 1: return attend<C, 1>(s, room);
+    case 2: return attend<C, 2>(s, room);
+    case 3: return attend<C, 3>(s, room);
+    case 4: return attend<C, 4>(s, room);
+    case 5: return attend<C, 5>(s, room);
+    case 6: return attend<C, 6>(s, room);
+    case 7: return attend<C, 7>(s, room);
+    case 8: return attend<C, 8>(s, room);
+    default: return attend<C, 16>(s, room);
   }
+}
+
+// Called by every thread of a team; the result is whole when it returns.
+inline void attend(const Step& s, bool bfloat, const Memory& room) {
+  if (bfloat) attend_any<Bfloat>(s, room);
+  else attend_any<Float>(s, room);
 }
 
 }  // namespace attention

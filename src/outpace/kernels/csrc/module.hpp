@@ -4,7 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "attention.hpp"
+#include "stack.hpp"
 
 namespace module {
 
@@ -29,48 +29,39 @@ inline bool expect(Py_ssize_t given, Py_ssize_t wanted) {
   return false;
 }
 
+inline layer::Linear linear_layer(Arguments& take) {
+  layer::Linear made;
+  made.weight.kind = linear::Kind(take.integer());
+  made.weight.group = take.integer();
+  made.weight.inputs = take.integer();
+  made.weight.outputs = take.integer();
+  made.weight.data = take.pointer<uint8_t>();
+  made.source = inputs::Source(take.integer());
+  made.width = take.integer();
+  made.norm = take.pointer<float>();
+  made.eps = take.number();
+  made.bias = take.pointer<float>();
+  made.add = take.integer();
+  return made;
+}
+
 inline PyObject* multiply(PyObject*, PyObject* const* items, Py_ssize_t count) {
   if (!expect(count, 16)) return nullptr;
   Arguments take(items);
-  linear::Weight weight;
-  weight.kind = linear::Kind(take.integer());
-  weight.group = take.integer();
-  weight.inputs = take.integer();
-  weight.outputs = take.integer();
-  weight.data = take.pointer<uint8_t>();
-  inputs::Rows in;
-  linear::Outputs out;
-  in.source = inputs::Source(take.integer());
-  in.width = take.integer();
-  in.weight = take.pointer<float>();
-  in.eps = take.number();
-  out.bias = take.pointer<float>();
-  out.add = take.integer();
+  const layer::Linear made = linear_layer(take);
   const int rows = take.integer();
-  in.x = take.pointer<float>();
-  in.stride = take.integer();
+  layer::Matrix<const float> x;
+  layer::Matrix<float> out;
+  x.values = take.pointer<float>();
+  x.stride = take.integer();
   out.values = take.pointer<float>();
   out.stride = take.integer();
   if (PyErr_Occurred()) return nullptr;
-
-  static thread_local threads::Scratch memory;
-  const size_t row_bytes =
-      size_t(weight.inputs) * (weight.kind == linear::kFloat ? 4 : weight.kind == linear::kBfloat ? 2 : 1);
-  const size_t padded = (row_bytes + 63) / 64 * 64 + 64;  // no two rows at one place of the cache
-  const size_t groups = weight.num_groups();
-  uint8_t* values = memory.get(rows * (padded + groups * 8));
-  float* scales = reinterpret_cast<float*>(values + rows * padded);
-  int32_t* sums = reinterpret_cast<int32_t*>(scales + rows * groups);
-  const inputs::Target target{values, padded, scales, sums};
-  const linear::Inputs x{values, padded, scales, sums, int(groups)};
+  static thread_local threads::Scratch scratch;
+  uint8_t* memory = scratch.get(layer::workspace(made.weight, rows));
   Py_BEGIN_ALLOW_THREADS
 #pragma omp parallel
-  {
-    inputs::prepare(weight, in, rows, target);
-#pragma omp barrier
-    const threads::Share share = threads::mine(weight.num_panels());
-    linear::multiply(weight, x, rows, share.begin, share.end, out);
-  }
+  layer::apply(made, x, rows, out, memory);
   Py_END_ALLOW_THREADS
   Py_RETURN_NONE;
 }
@@ -99,18 +90,89 @@ inline PyObject* attend(PyObject*, PyObject* const* items, Py_ssize_t count) {
   step.out = take.pointer<float>();
   if (PyErr_Occurred()) return nullptr;
   Py_BEGIN_ALLOW_THREADS
-  if (bfloat) attention::attend_any<attention::Bfloat>(step);
-  else attention::attend_any<attention::Float>(step);
+  const attention::Memory room = attention::room(step, bfloat);
+#pragma omp parallel
+  attention::attend(step, bfloat, room);
   Py_END_ALLOW_THREADS
   Py_RETURN_NONE;
 }
 
-inline PyMethodDef kMethods[] = {
-    {"multiply", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(multiply)),
-     METH_FASTCALL, nullptr},
-    {"attend", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(attend)), METH_FASTCALL,
-     nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+constexpr const char* kStack = "outpace.stack";
+
+inline void drop_stack(PyObject* capsule) {
+  delete static_cast<stack::Stack*>(PyCapsule_GetPointer(capsule, kStack));
+}
+
+// Arguments: heads, key heads, width of a head, epsilon of their norms, scale; then for each layer
+// the eleven values of its four linear layers, the two norms of queries and keys, and the window.
+inline PyObject* make_stack(PyObject*, PyObject* const* items, Py_ssize_t count) {
+  constexpr Py_ssize_t once = 5, each = 4 * 11 + 3;
+  if (count < once || (count - once) % each)
+    return PyErr_Format(PyExc_TypeError, "%zd arguments and %zd for each layer wanted, %zd given",
+                        once, each, count);
+  Arguments take(items);
+  std::unique_ptr<stack::Stack> made(new stack::Stack);
+  made->shape.heads = take.integer();
+  made->shape.kv_heads = take.integer();
+  made->shape.width = take.integer();
+  made->eps = take.number();
+  made->scale = take.number();
+  for (Py_ssize_t i = 0; i < (count - once) / each; i++) {
+    stack::Layer one;
+    for (layer::Linear* linear : {&one.qkv, &one.output, &one.gate_up, &one.down})
+      *linear = linear_layer(take);
+    one.query_norm = take.pointer<float>();
+    one.key_norm = take.pointer<float>();
+    one.window = take.integer();
+    made->layers.push_back(one);
+  }
+  if (PyErr_Occurred()) return nullptr;
+  return PyCapsule_New(made.release(), kStack, drop_stack);
+}
+
+// Arguments: the stack, its first and last layer, rows, the stream and its stride, the width of the
+// gated activation, whether caches are bf16, cosines, sines, targets, views, slots; then a cache
+// for each of the layers.
+inline PyObject* run_stack(PyObject*, PyObject* const* items, Py_ssize_t count) {
+  constexpr Py_ssize_t once = 13;
+  if (count < once) return expect(count, once), nullptr;
+  auto* all = static_cast<stack::Stack*>(PyCapsule_GetPointer(items[0], kStack));
+  if (!all) return nullptr;
+  Arguments take(items + 1);
+  stack::Pass pass;
+  pass.first = take.integer();
+  pass.last = take.integer();
+  pass.rows = take.integer();
+  pass.stream = take.pointer<float>();
+  pass.hidden = take.integer();
+  pass.inner = take.integer();
+  pass.bfloat = take.integer();
+  pass.cosines = take.pointer<float>();
+  pass.sines = take.pointer<float>();
+  pass.targets = take.pointer<int64_t>();
+  pass.views = take.pointer<attention::Row>();
+  pass.slots = take.pointer<int32_t>();
+  for (Py_ssize_t i = once; i < count; i++) pass.caches.push_back(take.pointer<uint8_t>());
+  if (PyErr_Occurred()) return nullptr;
+  const bool fits = 0 <= pass.first && pass.first <= pass.last &&
+                    size_t(pass.last) <= all->layers.size() &&
+                    size_t(pass.last - pass.first) == pass.caches.size();
+  if (!fits) return PyErr_Format(PyExc_ValueError, "layers %d to %d", pass.first, pass.last);
+  Py_BEGIN_ALLOW_THREADS
+  if (pass.first < pass.last && pass.rows > 0) stack::run(*all, pass);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+template <class Function>
+inline PyMethodDef method(const char* name, Function function) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)),
+          METH_FASTCALL, nullptr};
+}
+
+inline PyMethodDef kMethods[] = {method("multiply", multiply), method("attend", attend),
+                                 method("make_stack", make_stack), method("run_stack", run_stack),
+                                 {nullptr, nullptr, 0, nullptr}};
 
 inline PyObject* make(const char* name) {
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, name, nullptr, -1, kMethods,

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
-from outpace.kernels.native import HeadShape, KernelLinear, Source
+from outpace.kernels.native import HeadShape, KernelLinear, Source, attend
 from outpace.model.batch import Batch, joined
 from outpace.model.heads.eagle import EagleHeadConfig
 from outpace.model.heads.eagle_pass import ATTENTION, LAYER, MLP, QKV, Embed, rope_of
 from outpace.model.layers import make_norm
-from outpace.model.native_attention import NativeAttention
 from outpace.model.precision import Precision
+from outpace.model.rows_seen import rows_seen
 from outpace.model.weights import WeightSource
 
 
@@ -86,13 +86,23 @@ class NativeEaglePass:
     def forward(self, batch: Batch, hidden: Tensor, pool: KVPool) -> Tensor:
         """See ``EaglePass.forward``."""
         layer, rows = self.config.layer, batch.num_rows
-        positions = torch.from_numpy(joined(batch.positions))
-        attend = NativeAttention(self._shape, batch, pool, self._rope.angles(positions), layer)
+        seen = rows_seen(batch, self._rope)
         qkv = torch.empty(rows, self._shape.qkv_width)
         self._of_embedding(self._embed(torch.from_numpy(joined(batch.token_ids))), qkv)
         self._of_hidden(hidden, qkv)
         attended = torch.empty(rows, layer.num_heads * layer.head_dim)
-        attend(0, qkv, self._query_norm, self._key_norm, attended)
+        attend(
+            self._shape,
+            qkv,
+            seen.angles,
+            (self._query_norm, self._key_norm, layer.rms_norm_eps),
+            pool.layers[0],
+            seen.targets,
+            (seen.rows, seen.slots),
+            layer.windows[0] or 0,
+            layer.head_dim**-0.5,
+            attended,
+        )
         before = self.config.norm_before_residual
         stream = self._hidden_norm(hidden) if before else hidden.clone()
         self._output(attended, stream)

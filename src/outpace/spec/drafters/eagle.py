@@ -88,6 +88,7 @@ class EagleDrafter:
     """
 
     name = "eagle"
+    sources: tuple[str, ...] = ("eagle",)
 
     def __init__(
         self,

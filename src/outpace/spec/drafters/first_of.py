@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.drafter import Ask, Drafter
+from outpace.spec.drafters.several import Several
 from outpace.spec.tree import DraftTree
 
 
-class FirstOfDrafter:
+class FirstOfDrafter(Several):
     """Asks its drafters in order; each is asked only for what the earlier ones left open.
 
     Args:
@@ -16,31 +18,23 @@ class FirstOfDrafter:
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        self.name = "+".join(drafter.name for drafter in drafters)
-        self._drafters = tuple(drafters)
-        wanted = {d.taps for d in drafters if d.taps is not None}
-        tapped = wanted - {()}  # whoever wants the last state alone does not mind more
-        if len(tapped) > 1:
-            raise ValueError(f"drafters want different hidden states: {sorted(tapped)}")
-        self.taps: tuple[int, ...] | None = next(iter(tapped), () if wanted else None)
+        super().__init__(drafters, "+")
+        self.sources: tuple[str, ...] = tuple(s for drafter in drafters for s in drafter.sources)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """For each ask the first tree that is not empty."""
         trees = [DraftTree()] * len(asks)
         for drafter in self._drafters:
-            left = [i for i, tree in enumerate(trees) if len(tree) == 0]
+            left = {i: _limited(asks[i], drafter) for i, t in enumerate(trees) if len(t) == 0}
+            left = {i: ask for i, ask in left.items() if ask.budget > 0}
             if not left:
-                break
-            for i, tree in zip(left, drafter.propose([asks[i] for i in left]), strict=True):
+                continue
+            for i, tree in zip(left, drafter.propose(list(left.values())), strict=True):
                 trees[i] = tree if len(tree) or tree.reason else trees[i]
         return trees
 
-    def observe(self, seen: Sequence[Seen]) -> None:
-        """Everyone learns, whoever proposed."""
-        for drafter in self._drafters:
-            drafter.observe(seen)
 
-    def forget(self, seq_id: int) -> None:
-        """Everyone forgets."""
-        for drafter in self._drafters:
-            drafter.forget(seq_id)
+def _limited(ask: Ask, drafter: Drafter) -> Ask:
+    """The ask with what this drafter's sources may propose."""
+    most = max(ask.by_source.get(source, ask.budget) for source in drafter.sources)
+    return ask if most >= ask.budget else replace(ask, budget=most)

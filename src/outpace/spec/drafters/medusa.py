@@ -45,6 +45,7 @@ class MedusaDrafter:
     """
 
     name = "medusa"
+    sources: tuple[str, ...] = ("medusa",)
     taps: tuple[int, ...] | None = ()
 
     def __init__(self, heads: MedusaPass, vocabulary: HeadVocabulary) -> None:

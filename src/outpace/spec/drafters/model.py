@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from outpace.cache.blocks import slots
 from outpace.model.batch import Batch
 from outpace.model.runner import ModelRunner
-from outpace.sampling.choice import draw
-from outpace.sampling.noise import Stream, uniform
-from outpace.sampling.processors import TokenHistory
 from outpace.spec.drafter import Ask, Seen
+from outpace.spec.drafters.run_ahead import RunAhead, slots_of
 from outpace.spec.tree import DraftTree
 
 _LARGEST_PIECE = 512  # tokens
@@ -44,17 +42,6 @@ class _Progress:
         return self.sure
 
 
-@dataclass(slots=True)
-class _Run:
-    """One sequence being drafted for."""
-
-    ask: Ask
-    slots: np.ndarray[tuple[int], np.dtype[np.int64]]
-    history: TokenHistory
-    tokens: list[int] = field(default_factory=list)
-    probs: list[Tensor] = field(default_factory=list)
-
-
 class ModelDrafter:
     """Draws a chain from an independent model (Leviathan et al. 2023, arXiv 2211.17192).
 
@@ -69,6 +56,7 @@ class ModelDrafter:
     """
 
     name = "model"
+    sources: tuple[str, ...] = ("model",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, runner: ModelRunner, block_size: int, vocab_size: int) -> None:
@@ -82,16 +70,18 @@ class ModelDrafter:
         """A chain of ``budget`` tokens each; nothing past the draft model's own context."""
         obstacles = [self._obstacle(ask) for ask in asks]
         fitting = [ask for ask, reason in zip(asks, obstacles, strict=True) if not reason]
-        runs = {ask.seq_id: self._open(ask) for ask in fitting}
-        active = [run for run in runs.values() if run.ask.budget > 0]
-        self._catch_up(active)
+        runs = {ask.seq_id: RunAhead.from_ask(ask) for ask in fitting}
+        tables = {ask.seq_id: slots_of(ask, self._block_size) for ask in fitting}
+        active = [run for run in runs.values() if not run.is_done]
+        for run in active:
+            self._catch_up(run.ask, tables[run.ask.seq_id])
         while active:
-            logits = self._forward(active)
+            logits = self._forward(active, tables)
             for run, row in zip(active, logits, strict=True):
-                self._extend(run, row)
-            active = [run for run in active if len(run.tokens) < run.ask.budget]
+                run.guess(row)
+            active = [run for run in active if not run.is_done]
         return [
-            DraftTree(reason=reason) if reason else self._tree(runs[ask.seq_id])
+            DraftTree(reason=reason) if reason else runs[ask.seq_id].tree(self.name)
             for ask, reason in zip(asks, obstacles, strict=True)
         ]
 
@@ -103,24 +93,18 @@ class ModelDrafter:
             return "the text has a token that the draft model's smaller vocabulary lacks"
         return ""
 
-    def _open(self, ask: Ask) -> _Run:
-        stop = len(ask.token_ids) + ask.budget
-        table = slots(tuple(ask.block_table), 0, stop, self._block_size)
-        return _Run(ask, table, ask.history.copy())
-
-    def _catch_up(self, runs: Sequence[_Run]) -> None:
+    def _catch_up(self, ask: Ask, table: NDArray[np.int64]) -> None:
         """Compute long stretches of known tokens in pieces of bounded memory."""
-        for run in runs:
-            progress = self._progress.setdefault(run.ask.seq_id, _Progress())
-            known = run.ask.token_ids
-            while len(known) - (start := progress.settle(run.ask)) > _LARGEST_PIECE:
-                stop = start + _LARGEST_PIECE
-                batch = Batch()
-                batch.append_run(known[start:stop], start, run.slots[:stop])
-                self._runner.run(batch)
-                progress.sure = stop
+        progress = self._progress.setdefault(ask.seq_id, _Progress())
+        known = ask.token_ids
+        while len(known) - (start := progress.settle(ask)) > _LARGEST_PIECE:
+            stop = start + _LARGEST_PIECE
+            batch = Batch()
+            batch.append_run(known[start:stop], start, table[:stop])
+            self._runner.run(batch)
+            progress.sure = stop
 
-    def _forward(self, runs: Sequence[_Run]) -> Tensor:
+    def _forward(self, runs: Sequence[RunAhead], tables: dict[int, NDArray[np.int64]]) -> Tensor:
         """Logits ``[len(runs), vocab]`` after all that each run has so far."""
         batch = Batch()
         for run in runs:
@@ -133,7 +117,7 @@ class ModelDrafter:
                 start = progress.settle(run.ask)
                 fresh = run.ask.token_ids[start:]
                 progress.sure = known
-            first = batch.append_run(fresh, start, run.slots[: start + len(fresh)])
+            first = batch.append_run(fresh, start, tables[run.ask.seq_id][: start + len(fresh)])
             batch.logits_rows.append(first + len(fresh) - 1)
         logits, _ = self._runner.run(batch)
         return self._fit_vocabulary(logits)
@@ -144,22 +128,6 @@ class ModelDrafter:
         if extra > 0:
             return torch.nn.functional.pad(logits, (0, extra), value=-torch.inf)
         return logits[:, : self._vocab_size]
-
-    def _extend(self, run: _Run, logits: Tensor) -> None:
-        ask, position = run.ask, len(run.ask.token_ids) + len(run.tokens)
-        sampler = ask.sampler
-        if ask.wants_probs:
-            probs = sampler.probs(logits, run.history)
-            token = draw(probs, uniform(sampler.seed, position, Stream.DRAFT))
-            run.probs.append(probs)
-        else:
-            token = sampler.choose(logits, run.history, position)
-        run.tokens.append(token)
-        run.history.append(token)
-
-    def _tree(self, run: _Run) -> DraftTree:
-        probs = torch.stack(run.probs) if run.probs else None
-        return DraftTree.chain(run.tokens, probs, self.name)
 
     def observe(self, seen: Sequence[Seen]) -> None:
         """Nothing to learn: tokens are caught up with at the next proposal."""

@@ -12,6 +12,7 @@ class NoneDrafter:
     """Never proposes anything."""
 
     name = "none"
+    sources: tuple[str, ...] = ("none",)
     taps: tuple[int, ...] | None = None
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:

@@ -11,18 +11,26 @@ from numpy.typing import NDArray
 from outpace.config import PredictionConfig
 from outpace.spec.drafter import Ask, Seen
 from outpace.spec.drafters.lookup import longest_match
+from outpace.spec.drafters.track_record import TrackRecord
 from outpace.spec.tree import DraftTree
 
 _LONGEST_MATCH = 32
+# How often a guess is right before anything was seen: while the answer has followed the
+# expectation from the start, and after it found back.
+_PRIOR = {"followed": 0.8, "found": 0.7}
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far an answer has got in its expectation: ``next`` is the index expected next."""
+    """How far an answer has got in its expectation: ``next`` is the index expected next.
+
+    ``found`` is whether it had to be found, since the answer left the expectation.
+    """
 
     num_output: int = 0
     next: int = 0
     lost: bool = False
+    found: bool = False
 
 
 class PredictionDrafter:
@@ -34,12 +42,14 @@ class PredictionDrafter:
     """
 
     name = "prediction"
+    sources: tuple[str, ...] = ("prediction",)
     taps: tuple[int, ...] | None = None
 
     def __init__(self, config: PredictionConfig, default: tuple[int, ...] = ()) -> None:
         self._config = config
         self._default = default
         self._places: dict[int, _Place] = {}
+        self._record = TrackRecord(_PRIOR)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """A chain along the expectation from where the answer stands in it."""
@@ -49,12 +59,16 @@ class PredictionDrafter:
         expected = np.array(ask.prediction or self._default, dtype=np.int64)
         if len(expected) == 0:
             return DraftTree()
+        self._record.learn(ask.seq_id, ask.token_ids)
         place = self._places.setdefault(ask.seq_id, _Place())
         self._advance(place, expected, ask.token_ids[ask.num_prompt :])
         if place.lost:
             return DraftTree()
         following = expected[place.next : place.next + ask.budget]
-        return DraftTree.chain(following.tolist(), source=self.name)
+        chain = following.tolist()
+        kind = "found" if place.found else "followed"
+        confidence = self._record.propose(ask.seq_id, kind, len(ask.token_ids), chain)
+        return DraftTree.chain(chain, source=self.name, confidence=confidence)
 
     def _advance(
         self, place: _Place, expected: NDArray[np.int64], output: NDArray[np.int64]
@@ -67,6 +81,7 @@ class PredictionDrafter:
             place.next += len(fresh)
             return
         ends, length = longest_match(expected, output, _LONGEST_MATCH)
+        place.found = True
         place.lost = length < self._config.min_match
         if not place.lost:
             # Prefer to move forward: a text that repeats itself is usually copied in order.
@@ -79,3 +94,4 @@ class PredictionDrafter:
     def forget(self, seq_id: int) -> None:
         """Give up the place; if the sequence comes back it is found anew."""
         self._places.pop(seq_id, None)
+        self._record.forget(seq_id)

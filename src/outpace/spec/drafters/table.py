@@ -7,27 +7,38 @@ from dataclasses import dataclass
 
 from outpace.cache.pools import KVPool
 from outpace.config import (
+    BestOfConfig,
+    DatastoreConfig,
     DrafterConfig,
     EagleConfig,
+    EarlyExitConfig,
     FirstOfConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SuffixConfig,
 )
 from outpace.model.heads.eagle_load import EagleHead
 from outpace.model.heads.medusa import MedusaHeads
 from outpace.model.heads.source import HeadConfig, HeadSource
 from outpace.model.runner import ModelRunner
 from outpace.spec.drafter import Drafter
+from outpace.spec.drafters.best_of import BestOfDrafter
+from outpace.spec.drafters.datastore import DatastoreDrafter
 from outpace.spec.drafters.eagle import EagleDrafter
+from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.medusa import MedusaDrafter
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.drafters.suffix import SuffixDrafter
+from outpace.spec.drafters.universal import UniversalDrafter
+from outpace.spec.index.file import open_index
 from outpace.text.tokenizer import Tokenizer
 
 
@@ -40,6 +51,8 @@ class Workshop:
         tokenizer: of the target.
         draft_runner: the loaded draft model of a configuration, its cache included.
         head: the head of a configuration, read and found to fit.
+        other_tokenizer: of a draft model, if it is another one than the target's.
+        exit_layers: the target's layers that draft by early exit.
         block_size: tokens in a cache block.
     """
 
@@ -47,6 +60,8 @@ class Workshop:
     tokenizer: Tokenizer
     draft_runner: Callable[[ModelDraftConfig], ModelRunner]
     head: Callable[[HeadConfig], HeadSource]
+    other_tokenizer: Callable[[ModelDraftConfig], Tokenizer | None]
+    exit_layers: Callable[[EarlyExitConfig], tuple[int, ...]]
     block_size: int
 
     @property
@@ -66,13 +81,24 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             return NoneDrafter()
         case NgramConfig():
             return NgramDrafter(config)
+        case SuffixConfig():
+            return SuffixDrafter(config)
+        case DatastoreConfig():
+            index = open_index(config.path, workshop.tokenizer.fingerprint())
+            return DatastoreDrafter(config, index)
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
-            runner = workshop.draft_runner(config)
-            return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
+            return _model_drafter(config, workshop)
         case EagleConfig() | MedusaConfig():
             return _make_head_drafter(config, workshop)
+        case EarlyExitConfig():
+            target = workshop.target
+            part = ModelRunner(target.decoder, target.pool, workshop.exit_layers(config))
+            return EarlyExitDrafter(part, workshop.block_size)
+        case BestOfConfig():
+            drafters = [make_drafter(one, workshop) for one in config.drafters]
+            return BestOfDrafter(drafters, config.combine)
         case FirstOfConfig():
             return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
 
@@ -92,15 +118,25 @@ def _make_head_drafter(config: HeadConfig, workshop: Workshop) -> Drafter:
             raise TypeError(f"{config} came with {type(source.head).__name__}")
 
 
-def heads(config: DrafterConfig) -> list[HeadConfig]:
+def head_configs(config: DrafterConfig) -> list[HeadConfig]:
     """The heads that a configuration needs read."""
     match config:
         case EagleConfig() | MedusaConfig():
             return [config]
-        case FirstOfConfig():
-            return [head for one in config.drafters for head in heads(one)]
+        case FirstOfConfig() | BestOfConfig():
+            return [head for one in config.drafters for head in head_configs(one)]
         case _:
             return []
+
+
+def _model_drafter(config: ModelDraftConfig, workshop: Workshop) -> Drafter:
+    runner = workshop.draft_runner(config)
+    other = workshop.other_tokenizer(config)
+    if other is None:
+        return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
+    sizes = workshop.vocab_size, runner.decoder.config.vocab_size
+    words = Vocabularies(workshop.tokenizer, other, *sizes)
+    return UniversalDrafter(runner, workshop.block_size, words)
 
 
 def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
@@ -108,7 +144,21 @@ def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
     match config:
         case ModelDraftConfig():
             return [config]
-        case FirstOfConfig():
+        case FirstOfConfig() | BestOfConfig():
             return [model for one in config.drafters for model in draft_models(one)]
         case _:
             return []
+
+
+def check_drafter(config: DrafterConfig, tokenizer: Tokenizer) -> None:
+    """Refuse what can be refused before weights are loaded.
+
+    Raises:
+        DraftError: an index is missing, damaged, or of another tokenizer.
+    """
+    match config:
+        case DatastoreConfig():
+            open_index(config.path, tokenizer.fingerprint())
+        case FirstOfConfig():
+            for one in config.drafters:
+                check_drafter(one, tokenizer)

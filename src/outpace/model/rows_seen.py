@@ -1,4 +1,4 @@
-"""Attention by the compiled kernel, over the slots that each row sees."""
+"""What the rows of a batch see, as the compiled attention wants it."""
 
 from __future__ import annotations
 
@@ -10,63 +10,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outpace.cache.pools import KVPool
-from outpace.kernels.native import HeadShape, attend
+from outpace.kernels.stack import Seen
 from outpace.model.batch import Batch, View, joined
-from outpace.model.config import ModelConfig
+from outpace.model.rope import Rope
 
 
-class NativeAttention:
-    """One step's attention: what is the same in all layers is made once.
+def rows_seen(batch: Batch, rope: Rope) -> Seen:
+    """One step's rows: what is the same in all layers is made once.
 
     A row's result depends on the slots that it sees, in the order of their positions, and on
     nothing else: draft trees are as exact as chains, under either kind of view.
 
     Args:
-        shape: of the heads.
         batch: the rows and what they see. Each row is in exactly one view.
-        pool: the cache of this model.
-        angles: cosines and sines ``[N, head_dim / 2]`` float32 of the rows' positions.
-        config: windows and the epsilon of the norms.
+        rope: turns positions into angles.
     """
-
-    def __init__(
-        self,
-        shape: HeadShape,
-        batch: Batch,
-        pool: KVPool,
-        angles: tuple[Tensor, Tensor],
-        config: ModelConfig,
-    ) -> None:
-        self._shape = shape
-        self._pool = pool
-        self._angles = angles
-        self._config = config
-        self._scale = shape.width**-0.5
-        self._targets = torch.from_numpy(joined(batch.slots))
-        self._rows, self._slots = _tables(batch)
-
-    def __call__(
-        self,
-        layer: int,
-        qkv: Tensor,
-        query_norm: Tensor | None,
-        key_norm: Tensor | None,
-        out: Tensor,
-    ) -> None:
-        """``qkv [N, (H + 2 Hkv) * D]`` float32 to ``out [N, H * D]``, the cache included."""
-        attend(
-            self._shape,
-            qkv,
-            self._angles,
-            (query_norm, key_norm, self._config.rms_norm_eps),
-            self._pool.layers[layer],
-            self._targets,
-            (self._rows, self._slots),
-            self._config.windows[layer] or 0,
-            self._scale,
-            out,
-        )
+    positions = torch.from_numpy(joined(batch.positions))
+    targets = torch.from_numpy(joined(batch.slots))
+    return Seen(rope.angles(positions), targets, *_tables(batch))
 
 
 def _tables(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,92 @@
+"""What an automatic controller remembers of a sequence, and of each source that drafts for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from outpace.control.acceptance import Acceptance
+
+_SEQUENCE_DECAY = 0.97
+SHORTEST_PAUSE, LONGEST_PAUSE = 8, 128
+_LARGEST_TRY = 4
+# What drafting may cost a sequence, in plain steps: so many, and a share of its tokens.
+_LOSS_STEPS, _LOSS_SHARE = 1.5, 0.015
+# What good drafts have saved covers later losses up to so many steps.
+_CREDIT = 12.0
+
+
+@dataclass(slots=True)
+class SourceState:
+    """How one source of drafts has done for one sequence.
+
+    Attributes:
+        acceptance: its counts.
+        seen: tokens that it has computed.
+        drafting: whether its length was chosen to be above 0 the last time.
+        quiet: steps without a draft since the last one.
+        pause: quiet steps before the next try.
+        trying: the size of the next try.
+        in_try: whether the draft at hand is one.
+    """
+
+    acceptance: Acceptance = field(default_factory=lambda: Acceptance(_SEQUENCE_DECAY))
+    seen: int = 0
+    drafting: bool = False
+    quiet: int = 0
+    pause: int = SHORTEST_PAUSE
+    trying: int = 1
+    in_try: bool = False
+
+    def behind(self, context: int) -> int:
+        """Known tokens that it has not computed yet; at least 1."""
+        return max(1, context - self.seen)
+
+    def lengthen_pause(self) -> None:
+        """A try failed, or could not succeed: the next one comes later."""
+        self.quiet, self.trying = 0, 1
+        self.pause = min(2 * self.pause, LONGEST_PAUSE)
+
+    def learn(self, context: int, drafted: int, accepted: int, rejected: bool) -> None:
+        """A draft of its making was verified."""
+        self.seen = max(self.seen, context + min(drafted - 1, accepted))
+        if self.in_try:
+            if rejected:
+                self.lengthen_pause()
+            else:
+                # News: what was seen before the pause is old, and the next try comes at once.
+                self.acceptance.fade(0.5)
+                self.trying = min(2 * self.trying, _LARGEST_TRY)
+                self.quiet = self.pause
+        elif accepted:
+            self.pause, self.trying = SHORTEST_PAUSE, 1
+        self.acceptance.add(accepted, rejected)
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """One sequence.
+
+    Attributes:
+        sources: by name, those that could draft for it.
+        allowed: what each was allowed in the step at hand, in the order in which they are asked.
+        loss: plain steps that drafting has cost it, less those that it has saved.
+        emitted: its tokens.
+    """
+
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    allowed: dict[str, int] = field(default_factory=dict)
+    loss: float = 0.0
+    emitted: int = 0
+
+    def source(self, name: str) -> SourceState:
+        """A source's part, made when it is first asked for."""
+        return self.sources.setdefault(name, SourceState())
+
+    @property
+    def has_lost_too_much(self) -> bool:
+        """Whether drafting has cost more than it may, whatever is hoped of it."""
+        return self.loss > _LOSS_STEPS + _LOSS_SHARE * self.emitted
+
+    def book(self, plain_steps: float, emitted: int) -> None:
+        """A step with a draft took as long as so many plain ones, and brought so many tokens."""
+        self.loss = max(self.loss + plain_steps - emitted, -_CREDIT)

@@ -1,0 +1,111 @@
+"""All layers of a decoder in one call: nobody waits for the interpreter between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from outpace.kernels.native import HeadShape, KernelLinear, address, kernels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """One layer's parts.
+
+    Attributes:
+        qkv: of the normed stream to queries, keys and values.
+        query_norm: ``[head width]`` float32, or None.
+        key_norm: the same for keys.
+        window: positions that a row sees; 0 means all.
+        output: of the attended values, added to the stream.
+        gate_up: of the normed stream to the gate and what it lets through.
+        down: of silu(gate) * up, added to the stream.
+    """
+
+    qkv: KernelLinear
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    window: int
+    output: KernelLinear
+    gate_up: KernelLinear
+    down: KernelLinear
+
+    @property
+    def arguments(self) -> tuple[float, ...]:
+        """As the compiled code wants them."""
+        linears = (self.qkv, self.output, self.gate_up, self.down)
+        values = [value for linear in linears for value in linear.arguments]
+        return (*values, address(self.query_norm), address(self.key_norm), self.window)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What the rows of a batch are to the attention; the same in every layer.
+
+    Attributes:
+        angles: cosines and sines ``[N, head width / 2]`` float32 of the rows' positions.
+        targets: ``[N]`` int64, the slots that are written.
+        rows: ``[N, 2]`` int32, where in ``slots`` a row's slots begin and how many they are.
+        slots: int32, in the order of their positions.
+    """
+
+    angles: tuple[Tensor, Tensor]
+    targets: Tensor
+    rows: Tensor
+    slots: Tensor
+
+
+class KernelStack:
+    """The layers of a decoder.
+
+    Args:
+        shape: of the heads.
+        layers: in order.
+        inner_size: width of the gated activation.
+        eps: of the norms of queries and keys.
+        scale: the factor on query-key products.
+    """
+
+    def __init__(
+        self, shape: HeadShape, layers: Sequence[Layer], inner_size: int, eps: float, scale: float
+    ) -> None:
+        module = kernels().module
+        assert module is not None
+        self._run = module.run_stack
+        self._kept = tuple(layers)  # their memory is used by address
+        self._inner_size = inner_size
+        values = [value for layer in layers for value in layer.arguments]
+        self._stack = module.make_stack(
+            shape.heads, shape.kv_heads, shape.width, eps, scale, *values
+        )
+
+    def __call__(self, stream: Tensor, seen: Seen, caches: Sequence[Tensor], first: int) -> None:
+        """Run the layers from ``first`` on, as many as there are caches.
+
+        Args:
+            stream: ``[N, hidden]`` float32 with contiguous rows; read and added to.
+            seen: the rows.
+            caches: ``[slots, 2, Hkv, D]`` each, all bf16 or all float32.
+            first: the first layer.
+        """
+        if not caches:
+            return
+        self._run(
+            self._stack,
+            first,
+            first + len(caches),
+            stream.shape[0],
+            stream.data_ptr(),
+            stream.stride(0),
+            self._inner_size,
+            caches[0].dtype == torch.bfloat16,
+            seen.angles[0].data_ptr(),
+            seen.angles[1].data_ptr(),
+            seen.targets.data_ptr(),
+            seen.rows.data_ptr(),
+            seen.slots.data_ptr(),
+            *[cache.data_ptr() for cache in caches],
+        )

@@ -1,0 +1,96 @@
+"""Suffix decoding: the request itself and earlier outputs foretell what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from outpace.config import SuffixConfig
+from outpace.spec.drafter import Ask, Seen
+from outpace.spec.retrieval.candidates import Candidates
+from outpace.spec.retrieval.growth import grow
+from outpace.spec.retrieval.own import look_back
+from outpace.spec.retrieval.store import OutputStore
+from outpace.spec.tree import DraftTree
+
+# Sequences that were taken out and may come back (a preemption); more of them are not kept.
+_RESTING = 1024
+
+
+@dataclass(slots=True)
+class _Output:
+    """The output of a sequence as far as it is known; ``stored`` tokens of it are in the store."""
+
+    tenant: str
+    num_prompt: int
+    stored: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+    def extend(self, start: int, tokens: Sequence[int]) -> None:
+        """Known tokens of the sequence, from position ``start`` on."""
+        skip = self.num_prompt + len(self.tokens) - start
+        if 0 <= skip < len(tokens):
+            self.tokens += tokens[skip:]
+
+
+class SuffixDrafter:
+    """Continues as the same words were continued in this request and in earlier outputs.
+
+    A tree of the likeliest continuations (SuffixDecoding: Oliaro et al. 2024, arXiv 2411.04975).
+    Outputs are remembered when their request ends, and are found by requests of the same tenant
+    only. A request is learned from once it has been asked about.
+    """
+
+    name = "suffix"
+    sources: tuple[str, ...] = ("suffix",)
+    taps: tuple[int, ...] | None = None
+
+    def __init__(self, config: SuffixConfig) -> None:
+        self._config = config
+        self._store = OutputStore(config.max_tokens)
+        self._outputs: dict[int, _Output] = {}
+        self._resting: dict[int, int] = {}
+
+    def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """A tree of at most ``budget`` nodes where there is a match."""
+        return [self._draft(ask) for ask in asks]
+
+    def _draft(self, ask: Ask) -> DraftTree:
+        self._note(ask)
+        candidates = Candidates.joined(
+            [
+                look_back(ask.token_ids, self._config.min_match, ask.budget),
+                self._store.look_up(ask.tenant, ask.token_ids, ask.budget),
+            ]
+        )
+        return grow(candidates, ask.budget, self._config.min_probability, self.name)
+
+    def _note(self, ask: Ask) -> None:
+        output = self._outputs.get(ask.seq_id)
+        if output is None:
+            stored = self._resting.pop(ask.seq_id, 0)
+            output = _Output(ask.tenant, ask.num_prompt, stored)
+            self._outputs[ask.seq_id] = output
+        known = ask.num_prompt + len(output.tokens)
+        if known < len(ask.token_ids):
+            output.extend(known, ask.token_ids[known:].tolist())
+
+    def observe(self, seen: Sequence[Seen]) -> None:
+        """The outputs grow."""
+        for one in seen:
+            output = self._outputs.get(one.seq_id)
+            if output is not None:
+                output.extend(one.start, one.token_ids)
+
+    def forget(self, seq_id: int) -> None:
+        """What the sequence said becomes an earlier output."""
+        output = self._outputs.pop(seq_id, None)
+        if output is None:
+            return
+        fresh = output.tokens[output.stored :]
+        self._store.add(output.tenant, np.array(fresh, dtype=np.int64))
+        self._resting[seq_id] = len(output.tokens)
+        if len(self._resting) > _RESTING:
+            del self._resting[next(iter(self._resting))]
