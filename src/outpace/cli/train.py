@@ -242,6 +242,7 @@ def evaluate(
     draft_tokens: Annotated[
         int, Option("--num-speculative-tokens", "-k", help="Draft tokens a step.")
     ] = 4,
+    shape: Annotated[str, Option(help="Of an EAGLE head's drafts: chain, tree or auto.")] = "auto",
     max_tokens: Annotated[int, Option(help="Length of answers.")] = 96,
     temperature: Annotated[float, Option(help="0 is greedy.")] = 0.0,
     as_json: Json = False,
@@ -259,6 +260,7 @@ def evaluate(
             max_tokens,
             temperature,
             lambda name, share: progress.update(shown, completed=share, description=name),
+            shape=shape,  # type: ignore[arg-type]  # checked by its configuration
             num_speculative_tokens=draft_tokens,
             device=machine.device,
             threads=machine.threads,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outpace.bench.workload import Entry, load
-from outpace.config import parse_drafter
+from outpace.config import DrafterConfig, DraftShape, EagleConfig, parse_drafter
 from outpace.llm import LLM
 from outpace.request import RequestOutput, SamplingParams, Speculation
 from outpace.spec.statistics import wilson_interval
@@ -135,6 +135,7 @@ def evaluate_drafters(
     max_tokens: int,
     temperature: float,
     on_progress: Callable[[str, float], None],
+    shape: DraftShape = "auto",
     **engine: Any,
 ) -> dict[str, dict[str, Acceptance]]:
     """Evaluate drafters by their spellings, one after the other on the same prompts.
@@ -146,6 +147,7 @@ def evaluate_drafters(
         max_tokens: of an answer.
         temperature: 0 is greedy.
         on_progress: called with a drafter and its share done.
+        shape: of what an EAGLE head drafts.
         engine: options of `LLM`.
 
     Raises:
@@ -153,7 +155,7 @@ def evaluate_drafters(
     """
     workload, tasks, per_task = chosen
     entries = load(workload).selected(tasks, per_task).entries
-    configs = {name: parse_drafter(name) for name in drafters}  # all, before one is loaded
+    configs = {name: _shaped(name, shape) for name in drafters}  # all, before one is loaded
     found = {}
     for name, config in configs.items():
         on_progress(name, 0.0)
@@ -164,3 +166,8 @@ def evaluate_drafters(
 
         found[name] = evaluate(llm, entries, max_tokens, temperature, progress)
     return found
+
+
+def _shaped(name: str, shape: DraftShape) -> DrafterConfig:
+    config = parse_drafter(name)
+    return replace(config, shape=shape) if isinstance(config, EagleConfig) else config
