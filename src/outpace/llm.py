@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from operator import index
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from outpace.assembly import assemble
+from outpace.cache.plan import MemoryPlan
 from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
-from outpace.engine.sequence import Sequence as EngineSequence
+from outpace.engine.ticket import Ticket
 from outpace.errors import InvalidValueError
 from outpace.model.heads.target import TargetMismatch
+from outpace.record.recorder import Recorder, open_recorder
+from outpace.record.taken import take_row
 from outpace.request import (
-    CompletionOutput,
     Request,
     RequestOutput,
     SamplingParams,
     StreamChunk,
-    Timing,
-    Usage,
 )
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
-
-
-@dataclass(slots=True)
-class _Seen:
-    """How much of a sequence has been streamed."""
-
-    tokens: int = 0
-    pieces: int = 0
-    ended: bool = False
 
 
 class LLM:
@@ -48,6 +38,8 @@ class LLM:
         drafter: a configuration, or its spelling: ``none``, ``auto``, ``ngram``,
             ``suffix``, ``datastore:FILE``, ``model:PATH``, ``prediction:FILE``, ``early_exit``,
             or several joined by ``+`` (the first that proposes) or ``|`` (the surest).
+        record: a file, or a recorder, that gets a row for each request; see docs/record.md.
+        record_text: keep prompts and answers in it too.
         options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
             ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
             ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,
@@ -62,6 +54,9 @@ class LLM:
         self,
         model: str | os.PathLike[str] = "demo",
         drafter: str | DrafterConfig = "auto",
+        *,
+        record: str | os.PathLike[str] | Recorder | None = None,
+        record_text: bool = False,
         **options: Any,
     ) -> None:
         check_type("model", model, str | os.PathLike, "a text or a path")
@@ -71,14 +66,16 @@ class LLM:
         if unknown:
             fields = ", ".join(sorted(EngineConfig.__dataclass_fields__))
             raise InvalidValueError("option", sorted(unknown)[0], f"choose one of {fields}")
-        self._assembly = assemble(model, EngineConfig(drafter=chosen, **options))
+        config = EngineConfig(drafter=chosen, **options)
+        self.recorder = open_recorder(record, keep_text=record_text)
+        self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
-        self._model = model
+        self.model = model
 
     def __repr__(self) -> str:
-        return f"LLM({self._model!r}, {self.setting})"
+        return f"LLM({self.model!r}, {self.setting})"
 
     @property
     def setting(self) -> str:
@@ -101,6 +98,18 @@ class LLM:
         return self._assembly.mismatches
 
     @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints and precisions apart: where it differs, so may the tokens."""
+        decoder = self.engine.runner.decoder
+        parts = f"{self._assembly.fingerprint} {decoder.dtype} {decoder.weight_bytes}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:12]
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """What the memory is used for."""
+        return self._assembly.plan
+
+    @property
     def max_model_len(self) -> int:
         """Longest context in tokens."""
         return self._assembly.plan.max_model_len
@@ -112,6 +121,7 @@ class LLM:
         *,
         prediction: str | Sequence[str | None] | None = None,
         drafter: str | Sequence[str | None] | None = None,
+        request_type: str | Sequence[str | None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[RequestOutput]:
         """Complete one or many prompts, all in one batch.
@@ -122,6 +132,8 @@ class LLM:
             prediction: the expected answer, for all or one for each prompt.
             drafter: one of the loaded drafters, for all or one for each prompt: ``none``,
                 ``auto``, ``ngram``, ``prediction`` and the configured one are there.
+            request_type: what kind of request it is, in a word of yours, for all or one for each
+                prompt; records and reports tell requests apart by it.
             on_progress: called with (finished, all) whenever a request ends.
 
         Returns:
@@ -138,6 +150,7 @@ class LLM:
                 _for_each("params", params, len(many), SamplingParams),
                 _for_each("prediction", prediction, len(many), str),
                 _for_each("drafter", drafter, len(many), str),
+                _for_each("request_type", request_type, len(many), str),
                 strict=True,
             )
         ]
@@ -150,6 +163,7 @@ class LLM:
         *,
         prediction: str | Sequence[str | None] | None = None,
         drafter: str | Sequence[str | None] | None = None,
+        request_type: str | Sequence[str | None] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation or many.
 
@@ -159,6 +173,7 @@ class LLM:
             params: for all, or one for each conversation.
             prediction: the expected answer, as in `generate`.
             drafter: one of the loaded drafters, as in `generate`.
+            request_type: as in `generate`.
 
         Raises:
             InvalidValueError: something cannot be honoured, or the model has no chat template.
@@ -171,7 +186,8 @@ class LLM:
         for conversation in conversations:
             check_type("messages", conversation, list | tuple, "a list of messages")
         prompts = [self.tokenizer.encode_chat(conversation) for conversation in conversations]
-        return self.generate(prompts, params, prediction=prediction, drafter=drafter)
+        more = {"prediction": prediction, "drafter": drafter, "request_type": request_type}
+        return self.generate(prompts, params, **more)  # type: ignore[arg-type]
 
     def stream(
         self,
@@ -180,6 +196,7 @@ class LLM:
         *,
         prediction: str | None = None,
         drafter: str | None = None,
+        request_type: str | None = None,
     ) -> Iterator[StreamChunk]:
         """Yield text as it becomes certain; the last chunk carries the whole result.
 
@@ -192,56 +209,56 @@ class LLM:
         [chosen] = _for_each("params", params, 1, SamplingParams)
         [expected] = _for_each("prediction", prediction, 1, str)
         [name] = _for_each("drafter", drafter, 1, str)
-        request = self._request(prompt, chosen, expected, name)  # type: ignore[arg-type]
+        [kind] = _for_each("request_type", request_type, 1, str)
+        request = self._request(prompt, chosen, expected, name, kind)  # type: ignore[arg-type]
         self.engine.admission.check(request)  # now, not when the first chunk is asked for
         return self._stream(request)
 
     def _stream(self, request: Request) -> Iterator[StreamChunk]:
-        sequences = self.engine.add(request)
-        seen = [_Seen() for _ in sequences]
-        unfinished = len(sequences)
+        ticket = self._admit(request)
         try:
-            while unfinished:
+            while not ticket.told:
                 self.engine.step()
-                # All of them, whoever made the step: another caller may have advanced them.
-                for sequence, last in zip(sequences, seen, strict=True):
-                    output = sequence.output
-                    ended = output.finish_reason is not None
-                    if last.tokens == len(output.token_ids) and ended == last.ended:
-                        continue
-                    text, tokens = output.pieces[last.pieces :], output.token_ids[last.tokens :]
-                    accepted = output.accepted[last.tokens :]
-                    last.pieces, last.tokens = len(output.pieces), len(output.token_ids)
-                    last.ended = ended
-                    unfinished -= ended
-                    yield StreamChunk(
-                        sequence.index,
-                        "".join(text),
-                        tuple(tokens),
-                        tuple(accepted),
-                        output.finish_reason,
-                        None if unfinished else self._result(request, sequences),
-                    )
+                yield from ticket.news()
         finally:
             self.engine.abort(request.request_id)
+            self._record(ticket)
 
     def _run(
         self, requests: Sequence[Request], on_progress: Callable[[int, int], None] | None
     ) -> list[RequestOutput]:
-        groups: list[list[EngineSequence]] = []
+        tickets: list[Ticket] = []
         finished = 0
         try:
-            groups.extend(self.engine.add(request) for request in requests)
-            while finished < len(groups):  # others may be in the engine, and stay
+            tickets.extend(self._admit(request) for request in requests)
+            while finished < len(tickets):  # others may be in the engine, and stay
                 self.engine.step()
-                done = sum(all(s.output.finish_reason for s in group) for group in groups)
+                done = sum(ticket.finished for ticket in tickets)
                 if on_progress is not None and done > finished:
-                    on_progress(done, len(groups))
+                    on_progress(done, len(tickets))
                 finished = done
         finally:
             for request in requests:
                 self.engine.abort(request.request_id)
-        return [self._result(*pair) for pair in zip(requests, groups, strict=True)]
+            for ticket in tickets:
+                self._record(ticket)
+        return [ticket.result() for ticket in tickets]
+
+    def _admit(self, request: Request) -> Ticket:
+        return Ticket(request, self.engine.add(request), self.guarantee)
+
+    def _record(self, ticket: Ticket) -> None:
+        """Hand a request that has ended to the record, if there is one."""
+        if self.recorder is None:
+            return
+        text = None
+        if self.recorder.keep_text:
+            prompt = ticket.request.prompt_token_ids
+            text = self.tokenizer.decode(prompt, skip_special_tokens=False)
+        controller = self.engine.controller
+        self.recorder.add(
+            take_row(ticket.request, ticket.sequences, controller, self.model, self.guarantee, text)
+        )
 
     def _request(
         self,
@@ -249,6 +266,7 @@ class LLM:
         params: SamplingParams,
         prediction: str | None,
         drafter: str | None,
+        request_type: str | None,
     ) -> Request:
         token_ids = self._token_ids(prompt)
         expected = self.tokenizer.encode(prediction, special=False) if prediction else ()
@@ -258,6 +276,7 @@ class LLM:
             params=params,
             prediction=tuple(expected),
             drafter=drafter,
+            request_type=request_type or "",
         )
 
     def _token_ids(self, prompt: Prompt) -> tuple[int, ...]:
@@ -270,39 +289,6 @@ class LLM:
             return tuple(index(token) for token in prompt)
         except TypeError as error:
             raise InvalidValueError("prompt", prompt, "give a text or a list of ids") from error
-
-    def _result(self, request: Request, sequences: Sequence[EngineSequence]) -> RequestOutput:
-        now = perf_counter()
-        outputs = tuple(self._output(sequence) for sequence in sequences)
-        completion = sum(len(output.token_ids) for output in outputs)
-        arrived = sequences[0].arrived
-        first = min(s.first_token_at or now for s in sequences) - arrived
-        ended = max(s.finished_at or now for s in sequences) - arrived
-        decoding = max(ended - first, 1e-9)
-        rate = (completion - len(sequences)) / decoding if completion > len(sequences) else 0.0
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt_token_ids=request.prompt_token_ids,
-            outputs=outputs,
-            usage=Usage(len(request.prompt_token_ids), completion, sequences[0].num_cached or 0),
-            timing=Timing(first, ended, rate),
-        )
-
-    def _output(self, sequence: EngineSequence) -> CompletionOutput:
-        output = sequence.output
-        assert output.finish_reason is not None
-        rule = sequence.verifier.name
-        guarantee = "distribution" if rule == "rejection" else self._assembly.guarantee
-        return CompletionOutput(
-            index=sequence.index,
-            text=output.whole_text,
-            token_ids=tuple(output.token_ids),
-            finish_reason=output.finish_reason,
-            stop_reason=output.stop_reason,
-            logprobs=tuple(output.logprobs) if output.params.logprobs is not None else None,
-            accepted=tuple(output.accepted),
-            speculative=sequence.counts.summary(sequence.drafter, rule, guarantee),
-        )
 
 
 def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from outpace.config import check_integer, check_number, check_type
 from outpace.errors import InvalidValueError
+from outpace.grammar import Grammar
 
 MAX_STOP_STRINGS = 64
 MAX_TOP_LOGPROBS = 100
@@ -20,8 +21,8 @@ class SamplingParams:
     """How tokens are chosen and when a sequence ends.
 
     Each parameter is honoured at every draft position. The order in which they act on the
-    logits is: ``logit_bias``, penalties, ``min_tokens``, ``temperature``, ``min_p``,
-    ``top_k``, ``top_p``.
+    logits is: ``logit_bias``, penalties, ``grammar``, ``min_tokens``, ``temperature``,
+    ``min_p``, ``top_k``, ``top_p``.
 
     Attributes:
         temperature: 0 is greedy; otherwise logits are divided by it.
@@ -46,6 +47,9 @@ class SamplingParams:
             logits, before any parameter above.
         n: how many samples of the same prompt.
         skip_special_tokens: leave control tokens out of the text.
+        grammar: what the answer must belong to; None leaves it free. The sequence ends where
+            the grammar does, also before ``min_tokens``; a stop text, a stop token or a limit
+            may still cut it short.
     """
 
     temperature: float = 0.0
@@ -65,6 +69,7 @@ class SamplingParams:
     logprobs: int | None = None
     n: int = 1
     skip_special_tokens: bool = True
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -75,6 +80,7 @@ class SamplingParams:
             raise InvalidValueError("logit_bias", self.logit_bias, "must map token ids to numbers")
         for name in ("ignore_eos", "skip_special_tokens"):
             check_type(name, getattr(self, name), bool, "True or False")
+        check_type("grammar", self.grammar, Grammar | None, "a Grammar or None")
         self._check_numbers()
         self._check_lengths()
         self._check_stops()
@@ -146,11 +152,12 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
 
 
 class FinishReason(StrEnum):
-    """Why a sequence ended."""
+    """Why a sequence ended; ``error`` is a failure of this sequence alone, as its grammar's."""
 
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,9 @@ class Request:
         prediction: token ids that the caller expects as the answer, for that drafter.
         drafter: the name of one of the engine's drafters, or None for its default.
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
-        tenant: whose request it is; drafters that learn from texts keep tenants apart.
+        tenant: whose request it is; cached text and learned guesses are not shared between
+            tenants.
+        request_type: what it is counted and routed as; see `control.types`.
     """
 
     request_id: str
@@ -174,6 +183,7 @@ class Request:
     drafter: str | None = None
     num_speculative_tokens: int | None = None
     tenant: str = ""
+    request_type: str = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +226,8 @@ class Speculation:
         draft_seconds, verify_seconds, rest_seconds: this sequence's share of the time spent
             proposing, in the target's forward pass, and in everything else.
         off_reason: why nothing was drafted at some or all steps; empty if always on.
+        by_source: drafted and accepted tokens by the drafter that proposed them, where a
+            drafter asks others.
     """
 
     drafter: str
@@ -235,11 +247,15 @@ class Speculation:
     verify_seconds: float
     rest_seconds: float
     off_reason: str
+    by_source: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionOutput:
-    """One sample of a request, whole."""
+    """One sample of a request, whole.
+
+    ``stop_reason`` is the stop text or token that ended it, or what went wrong after ``error``.
+    """
 
     index: int
     text: str
@@ -253,11 +269,15 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds from the request's arrival, and its rate of generation."""
+    """Seconds from the request's arrival, and its rate of generation.
+
+    ``queue_seconds`` is how long it waited for its first step.
+    """
 
     first_token_seconds: float
     total_seconds: float
     tokens_per_second: float
+    queue_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +336,11 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A piece of a sample while it is being made; ``output`` comes with the last chunk of all."""
+    """A piece of a sample while it is being made; ``output`` comes with the last chunk of all.
+
+    ``text`` is what became certain, which can lag behind the tokens. ``logprobs`` are those of
+    ``token_ids``, if asked for; ``target_steps`` and ``drafted`` are what the piece took.
+    """
 
     index: int
     text: str
@@ -324,3 +348,7 @@ class StreamChunk:
     accepted: tuple[bool, ...]
     finish_reason: FinishReason | None = None
     output: RequestOutput | None = None
+    stop_reason: str | int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    target_steps: int = 0
+    drafted: int = 0

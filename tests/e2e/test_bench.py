@@ -15,6 +15,7 @@ import pytest
 from outpace.bench.report import make_page
 from outpace.bench.result import load
 from outpace.cli import run
+from outpace.record.recorder import load as load_record
 
 WORK = [
     {"task": "code", "prompt": "a b c a b c a b"},
@@ -122,3 +123,18 @@ def test_a_prompt_that_does_not_fit_is_refused_before_anything_runs(
     out, err = capsys.readouterr()
     assert out == ""
     assert "must be shorter than the context of 4 tokens" in err
+
+
+def test_a_record_has_a_row_for_each_request(
+    capsys: Any, tiny_folder: Path, work: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "a.db")
+    value = measured(capsys, tiny_folder, work, "--policy", "ngram:k=2", "--record", file)
+    rows = load_record(file)
+    # One request of the warm-up under each of the two policies.
+    assert len(rows) == len(value["requests"]) + 2
+    assert Counter(row.request_type for row in rows[2:]) == {"code": 4, "edit": 8}
+    for name in ("drafted", "accepted", "target_steps"):
+        told = sum(one["speculation"][name] for one in value["requests"])
+        kept = "steps" if name == "target_steps" else name
+        assert sum(getattr(row.drafts[0], kept) for row in rows[2:]) == told

@@ -16,6 +16,7 @@ from outpace.config import DatastoreConfig, NgramConfig, PredictionConfig, Suffi
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import FixedController
 from outpace.control.cost import CostTable
+from outpace.grammar import Grammar
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.spec.drafters.best_of import BestOfDrafter
@@ -35,6 +36,7 @@ from outpace.text.tokenizer import Tokenizer
 
 import tiny
 from engines import CONTEXT, VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
+from grammars import random_schema
 from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 # What computes, and in what precision: the compiled kernels where there are any, or PyTorch.
@@ -46,6 +48,11 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "fp32-torch": {"dtype": torch.float32, "native": False},
     "bf16-torch": {"dtype": torch.bfloat16, "native": False},
 }
+GRAMMARS = [
+    Grammar.json_object(),
+    Grammar.json_schema(random_schema(3), compact=True),
+    Grammar.regex("(ab|c)*x?"),
+]
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 
 
@@ -72,6 +79,7 @@ def sampling() -> st.SearchStrategy[SamplingParams]:
         max_tokens=st.integers(4, 14),
         logprobs=st.sampled_from([None, 0, 3]),
         n=st.sampled_from([1, 1, 1, 3]),
+        grammar=st.sampled_from([None, None, None, *GRAMMARS]),
     )
 
 
@@ -218,6 +226,38 @@ def test_every_drafter_in_one_batch(
     assert tokens_of(run(engine, mixed)) == expected
 
 
+@EACH_BACKEND
+@settings(max_examples=10)
+@given(batch=batches, k=st.integers(1, 12))
+def test_drafts_from_earlier_outputs_change_nothing(
+    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], k: int
+) -> None:
+    requests = as_requests(batch)
+    expected = plain_answers(backend, requests)
+    drafter = SuffixDrafter(SuffixConfig(max_tokens=200, min_match=1, min_probability=0.0))
+    engine = make_engine(
+        runner(backend), {"suffix": drafter}, FixedController(k), cache_tokens=96, block_size=8
+    )
+    for tenant in ("one", "one", "two"):
+        again = [replace(request, tenant=tenant) for request in requests]
+        assert tokens_of(run(engine, again)) == expected
+
+
+def test_a_second_pass_is_drafted_from_the_first() -> None:
+    """Otherwise the test above could pass with nothing remembered; and tenants are kept apart."""
+    engine = make_engine(
+        runner("fp32"), {"suffix": SuffixDrafter(SuffixConfig())}, FixedController(6)
+    )
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=40, ignore_eos=True)
+    request = Request("r", (5, 6, 7), params, tenant="one")
+    accepted = {}
+    for name, tenant in (("first", "one"), ("other", "two"), ("second", "one")):
+        [[sequence]] = run(engine, [replace(request, tenant=tenant)])
+        accepted[name] = sequence.counts.accepted
+    assert accepted["first"] == accepted["other"] <= 3
+    assert accepted["second"] >= 30
+
+
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("heads")
@@ -270,38 +310,6 @@ def test_heads_change_nothing(
             for one in requests
         ]
         assert tokens_of(run(engine, mixed)) == expected
-
-
-@EACH_BACKEND
-@settings(max_examples=10)
-@given(batch=batches, k=st.integers(1, 12))
-def test_drafts_from_earlier_outputs_change_nothing(
-    backend: str, batch: list[tuple[tuple[int, ...], SamplingParams]], k: int
-) -> None:
-    requests = as_requests(batch)
-    expected = plain_answers(backend, requests)
-    drafter = SuffixDrafter(SuffixConfig(max_tokens=200, min_match=1, min_probability=0.0))
-    engine = make_engine(
-        runner(backend), {"suffix": drafter}, FixedController(k), cache_tokens=96, block_size=8
-    )
-    for tenant in ("one", "one", "two"):
-        again = [replace(request, tenant=tenant) for request in requests]
-        assert tokens_of(run(engine, again)) == expected
-
-
-def test_a_second_pass_is_drafted_from_the_first() -> None:
-    """Otherwise the test above could pass with nothing remembered; and tenants are kept apart."""
-    engine = make_engine(
-        runner("fp32"), {"suffix": SuffixDrafter(SuffixConfig())}, FixedController(6)
-    )
-    params = SamplingParams(temperature=1.0, seed=3, max_tokens=40, ignore_eos=True)
-    request = Request("r", (5, 6, 7), params, tenant="one")
-    accepted = {}
-    for name, tenant in (("first", "one"), ("other", "two"), ("second", "one")):
-        [[sequence]] = run(engine, [replace(request, tenant=tenant)])
-        accepted[name] = sequence.counts.accepted
-    assert accepted["first"] == accepted["other"] <= 3
-    assert accepted["second"] >= 30
 
 
 def test_a_draft_equal_to_the_target_is_always_right() -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from outpace.cli import loading, run
+from outpace.grammar import Grammar
 
 from fake_llm import FakeLLM
 
@@ -37,6 +39,47 @@ def test_streams_the_answer_and_closes_with_the_figures(use: Any, capsys: Any) -
     assert call.prompt == [{"role": "user", "content": "hi"}]
     assert (call.params.max_tokens, call.params.temperature) == (9, 0.5)
     assert llm.closed == 1
+
+
+SCHEMA = '{"type": "object"}'
+
+
+@pytest.mark.parametrize(
+    ("options", "grammar"),
+    [
+        ([], None),
+        (["--json-object"], Grammar.json_object()),
+        (["--json-schema", f" {SCHEMA}"], Grammar.json_schema(f" {SCHEMA}")),
+        (["--json-schema", "FILE"], Grammar.json_schema(SCHEMA)),
+        (["--regex", "a+"], Grammar.regex("a+")),
+        (["--lark", "FILE"], Grammar.lark(SCHEMA)),
+    ],
+)
+def test_the_form_of_the_answer(
+    use: Any, tmp_path: Path, options: list[str], grammar: Grammar | None
+) -> None:
+    file = tmp_path / "form"
+    file.write_text(SCHEMA)
+    llm = use(FakeLLM())
+    assert run(["generate", "hi", *(str(file) if o == "FILE" else o for o in options)]) == 0
+    assert llm.calls[0].params.grammar == grammar
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--json-object", "--regex", "a"], "--regex = 'a': cannot go with --json-object"),
+        (["--json-schema", "/nothing"], "the file cannot be read: No such file"),
+        (["--json-schema", "{"], "is not JSON"),
+        (["--lark", "\0"], "the file cannot be read"),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused_before_the_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, options: list[str], said: str
+) -> None:
+    monkeypatch.setattr(loading, "load", lambda *_: pytest.fail("loaded"))
+    assert run(["generate", "hi", *options]) == 1
+    assert said in capsys.readouterr().err
 
 
 def test_a_model_without_a_template_continues_the_bare_text(use: Any) -> None:

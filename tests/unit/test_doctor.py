@@ -77,7 +77,7 @@ def test_the_json_holds_what_the_page_says(
 ) -> None:
     found: dict[str, Any] = json.loads(doctor(capsys, "--model", str(tiny_folder), "--json"))
     assert found["target"]["model"] == str(tiny_folder)
-    assert found["drafter"] == {"name": "prediction+ngram", "cost": None}
+    assert found["drafter"] == {"name": "prediction+grammar+ngram", "cost": None}
     assert set(found["speedup_by_alpha_and_k"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
     assert all(gains["0"] == 1.0 for gains in found["speedup_by_alpha_and_k"].values())
     target = found["target"]

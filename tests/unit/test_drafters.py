@@ -239,8 +239,8 @@ def test_spellings() -> None:
     assert parse_drafter("model:some/path:1") == ModelDraftConfig("some/path:1")
     assert parse_drafter("ngram+model:x") == FirstOfConfig((NgramConfig(), ModelDraftConfig("x")))
     assert parse_drafter("prediction") == PredictionConfig()
-    assert parse_drafter("prediction+ngram") == parse_drafter("auto")
-    assert parse_drafter("auto").name == "prediction+ngram"
+    assert parse_drafter("prediction+grammar+ngram") == parse_drafter("auto")
+    assert parse_drafter("auto").name == "prediction+grammar+ngram"
     assert parse_drafter("model:a+b") == ModelDraftConfig("a+b")
     assert parse_drafter("ngram+model:/") == FirstOfConfig((NgramConfig(), ModelDraftConfig("/")))
 

@@ -16,15 +16,18 @@ LONGEST_FUNCTION = 60
 FLOORS = [
     {"errors", "charts"},
     {"config"},
+    {"grammar"},
     {"request"},
     {"cache", "sampling", "text", "control", "kernels"},
     {"model"},
     {"spec"},
     {"engine"},
-    {"assembly"},
+    {"record"},
+    {"health"},
+    {"assembly", "report"},
     {"llm"},
-    {"demo", "bench", "plan", "prove", "doctor"},
-    {"train"},
+    {"demo", "bench", "plan", "prove", "doctor", "server"},
+    {"simulate", "train"},
     {"cli"},
 ]
 

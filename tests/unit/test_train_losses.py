@@ -54,9 +54,9 @@ def test_descending_raises_the_overlap(name: str) -> None:
     for _ in range(200):
         logits -= 0.5 * compare(p, logits.clone(), name).gradient  # type: ignore[arg-type]
     after = compare(p, logits.clone(), name).overlap.mean()  # type: ignore[arg-type]
-    # The total variation's own gradient vanishes where nothing overlaps: it gets there late.
-    assert before < 0.5
-    assert after > (before + 0.02 if name == "tv" else 0.8)
+    # Those of the total variation come late where little overlaps yet.
+    gain = {"kl": 0.4, "mix": 0.4, "acceptance": 0.2, "tv": 0.02}[name]
+    assert after > before + gain
 
 
 def test_what_does_not_overlap_at_all_still_learns() -> None:

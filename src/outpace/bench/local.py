@@ -14,6 +14,8 @@ from outpace.bench.arrival import Asked
 from outpace.bench.policy import Policy
 from outpace.bench.record import Answer, SpeculationRecord
 from outpace.config import AUTO_DRAFTER, DrafterConfig, NoDrafter, PredictionConfig
+from outpace.record.recorder import Recorder
+from outpace.record.taken import take_row
 from outpace.request import Request, SamplingParams
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class LocalTarget:
         params: of every request, but for the length that an entry may bring.
         clock: seconds that only go forward.
         sleep: waits for so many seconds.
+        recorder: gets a row for each request, those of the warm-up included.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LocalTarget:
         params: SamplingParams,
         clock: Callable[[], float] = perf_counter,
         sleep: Callable[[float], None] = time.sleep,
+        recorder: Recorder | None = None,
     ) -> None:
         self._first = next(iter(llms.values()))
         self._llms = {p.name: llms.get(p.drafter, self._first) for p in policies}
@@ -79,6 +83,7 @@ class LocalTarget:
         self._params = params
         self._clock = clock
         self._sleep = sleep
+        self._recorder = recorder
         self._request_ids = count()
 
     def cost_table(self) -> dict[int, float]:
@@ -118,9 +123,17 @@ class LocalTarget:
         finally:
             for request in requests:
                 engine.abort(request.request_id)
+        for i, sequence in sequences.items():
+            self._record(llm, requests[i], sequence)
         return [
             _answer(sequences[i], began + one.due, llm.guarantee) for i, one in enumerate(asked)
         ]
+
+    def _record(self, llm: LLM, request: Request, sequence: EngineSequence) -> None:
+        if self._recorder is not None:
+            controller = llm.engine.controller
+            row = take_row(request, [sequence], controller, llm.model, llm.guarantee)
+            self._recorder.add(row)
 
     def _request(self, llm: LLM, asked: Asked, policy: Policy) -> Request:
         entry = asked.entry
@@ -139,6 +152,7 @@ class LocalTarget:
             prediction=tuple(llm.tokenizer.encode(expected, special=False)) if expected else (),
             drafter=_name(policy.drafter),
             num_speculative_tokens=None if policy.k == "auto" else policy.k,
+            request_type=entry.task,
         )
 
 

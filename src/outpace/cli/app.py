@@ -16,6 +16,9 @@ from outpace.cli.generate import generate
 from outpace.cli.index import app as index_app
 from outpace.cli.plan import plan
 from outpace.cli.prove import prove
+from outpace.cli.record_report import report
+from outpace.cli.serve import serve
+from outpace.cli.simulate import simulate
 from outpace.cli.train import app as train_app
 
 app = typer.Typer(
@@ -53,5 +56,8 @@ app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.add_typer(calibrate_app, name="calibrate")
 app.command()(prove)
-app.add_typer(train_app, name="train")
 app.add_typer(index_app, name="index")
+app.command()(report)
+app.command()(serve)
+app.command()(simulate)
+app.add_typer(train_app, name="train")

@@ -50,9 +50,13 @@ def bench(
             raise InvalidValueError(
                 "policy", running.policy[0], "a server's policy is its own: --url NAME=URL"
             )
+        if output.record is not None:
+            raise InvalidValueError(
+                "record", output.record, "a server keeps its own record; leave it out"
+            )
         result = run_servers(work, running, server)
     else:
-        result = run_local(work, running, engine)
+        result = run_local(work, running, engine, output.record)
     _show(result, output)
 
 
@@ -73,7 +77,7 @@ def _show(result: Result, output: OutputOptions) -> None:
         from outpace.cli.bench_tables import print_result
 
         print_result(result)
-    for path in (output.save, output.page):
+    for path in (output.save, output.page, output.record):
         if path is not None:
             note(f"wrote {path}")
     if result.partial == "interrupted":

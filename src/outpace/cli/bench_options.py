@@ -155,6 +155,14 @@ class OutputOptions:
         str | None,
         Option(metavar="FILE.html", help="Write one page with charts.", rich_help_panel=_OUTPUT),
     ] = None
+    record: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Add a row for each request to a record; see outpace report.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None
     as_json: Annotated[
         bool, Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
     ] = False

@@ -24,12 +24,15 @@ from outpace.cli.options import EngineOptions
 from outpace.cli.show import note
 from outpace.config import NoDrafter
 from outpace.errors import InvalidValueError
+from outpace.record.recorder import open_recorder
 
 _NAMED = re.compile(r"^([\w.:+-]+)=(https?://.*)$", re.DOTALL)
 
 
-def run_local(work: WorkOptions, running: RunOptions, engine: EngineOptions) -> Result:
-    """Measure policies in this process.
+def run_local(
+    work: WorkOptions, running: RunOptions, engine: EngineOptions, record: str | None = None
+) -> Result:
+    """Measure policies in this process; with ``record`` each request is a row of that file.
 
     Raises:
         OutpaceError: an option, the workload or a model cannot be used.
@@ -46,6 +49,7 @@ def run_local(work: WorkOptions, running: RunOptions, engine: EngineOptions) -> 
     policies = parse_policies(running.policies)
     arrivals = parse_arrivals(running.arrival or ["one"])
     workload = _workload(work)
+    recorder = open_recorder(record)
     machine = machine_facts()
     # Without the cache of equal beginnings each policy reads each prompt itself, as the first
     # would have to.
@@ -55,9 +59,11 @@ def run_local(work: WorkOptions, running: RunOptions, engine: EngineOptions) -> 
         drafter: loading.load(engine, replace(config, drafter=drafter))
         for drafter in drafters_to_load(policies)
     }
-    local = LocalTarget(llms, policies, params)
+    local = LocalTarget(llms, policies, params, recorder=recorder)
     local.check([Asked(entry) for entry in workload.entries], policies)
     measured = _measure(local, policies, workload, arrivals, work, running)
+    if recorder is not None:
+        recorder.close()
     first = next(iter(llms.values()))
     told = {
         "kind": "local",

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from typer import Argument, Option
 
 from outpace.cli import loading
+from outpace.cli.grammar_options import GrammarOptions
 from outpace.cli.groups import with_groups
 from outpace.cli.options import CommonOptions, EngineOptions, SamplingOptions
 from outpace.cli.prompts import as_messages, generate_whole, read_prompt, wants_chat
 from outpace.cli.show import closing_line, logprob_lines, note, write, write_json
+from outpace.errors import OutpaceError
 
 if TYPE_CHECKING:
     from outpace.llm import LLM
@@ -43,6 +45,7 @@ def generate(
     prompt: _PromptArgument,
     engine: EngineOptions,
     sampling: SamplingOptions,
+    form: GrammarOptions,
     common: CommonOptions,
     chat: _ChatOption = None,
     system: _SystemOption = None,
@@ -56,19 +59,29 @@ def generate(
     """
     del common  # read from the command line, before this could fail
     config = engine.config()
-    params = sampling.params(n=n, logprobs=logprobs)
+    params = sampling.params(n=n, logprobs=logprobs, grammar=form.grammar())
     text = read_prompt(prompt)
     llm = loading.load(engine, config)
     whole: str | list[dict[str, str]] = text
     if wants_chat(llm, chat, system):
         whole = as_messages(text, system)
     if as_json:
-        write_json(generate_whole(llm, whole, params).as_dict())
+        result = generate_whole(llm, whole, params)
+        write_json(result.as_dict())
+        _check(result)
         return
     result = _several(llm, whole, params) if n > 1 else _streamed(llm, whole, params)
     for line in logprob_lines(result, llm.tokenizer):
         note(line)
     note(closing_line(result))
+    _check(result)
+
+
+def _check(result: RequestOutput) -> None:
+    """Let the command fail where the answer did; what there is of it has been written."""
+    for output in result.outputs:
+        if output.finish_reason == "error":
+            raise OutpaceError(f"the answer broke off: {output.stop_reason}")
 
 
 def _streamed(

@@ -129,6 +129,53 @@ class PredictionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SuffixConfig:
+    """What followed these tokens in the request itself and in earlier outputs of its tenant.
+
+    Attributes:
+        max_tokens: of earlier outputs that are remembered, about 30 bytes each; then the oldest
+            make room.
+        min_match: tokens that must agree within the request; in earlier outputs, 3 must.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    max_tokens: int = 2_000_000
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "suffix"
+
+    def __post_init__(self) -> None:
+        check_integer("max_tokens", self.max_tokens, 2, 2**30)
+        check_integer("min_match", self.min_match, 1)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DatastoreConfig:
+    """What followed these tokens in texts of one's own, and in the request itself.
+
+    Attributes:
+        path: an index that ``outpace index build`` made with the target's tokenizer.
+        min_match: tokens that must agree.
+        min_probability: estimated probability that a guess must have to be proposed.
+    """
+
+    path: str
+    min_match: int = 2
+    min_probability: float = 0.1
+    name = "datastore"
+
+    def __post_init__(self) -> None:
+        check_type("path", self.path, str, "a text")
+        check_integer("min_match", self.min_match, 1, 16)
+        check_number(
+            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class EagleConfig:
     """A trained head on the target's hidden states (EAGLE-3: Li et al. 2025, arXiv 2503.01840).
 
@@ -178,50 +225,10 @@ class MedusaConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class SuffixConfig:
-    """What followed these tokens in the request itself and in earlier outputs of its tenant.
+class GrammarDraftConfig:
+    """What a request's grammar forces; nothing for requests without one."""
 
-    Attributes:
-        max_tokens: of earlier outputs that are remembered, about 30 bytes each; then the oldest
-            make room.
-        min_match: tokens that must agree within the request; in earlier outputs, 3 must.
-        min_probability: estimated probability that a guess must have to be proposed.
-    """
-
-    max_tokens: int = 2_000_000
-    min_match: int = 2
-    min_probability: float = 0.1
-    name = "suffix"
-
-    def __post_init__(self) -> None:
-        check_integer("max_tokens", self.max_tokens, 2, 2**30)
-        check_integer("min_match", self.min_match, 1)
-        check_number(
-            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DatastoreConfig:
-    """What followed these tokens in texts of one's own, and in the request itself.
-
-    Attributes:
-        path: an index that ``outpace index build`` made with the target's tokenizer.
-        min_match: tokens that must agree.
-        min_probability: estimated probability that a guess must have to be proposed.
-    """
-
-    path: str
-    min_match: int = 2
-    min_probability: float = 0.1
-    name = "datastore"
-
-    def __post_init__(self) -> None:
-        check_type("path", self.path, str, "a text")
-        check_integer("min_match", self.min_match, 1, 16)
-        check_number(
-            "min_probability", self.min_probability, "must be a number from 0 to 1", 0.0, 1.0
-        )
+    name = "grammar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +287,9 @@ _Single = (
     | EarlyExitConfig
     | EagleConfig
     | MedusaConfig
+    | GrammarDraftConfig
 )
 
 DrafterConfig = NoDrafter | _Single | FirstOfConfig | BestOfConfig
 
-AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), NgramConfig()))
+AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), GrammarDraftConfig(), NgramConfig()))

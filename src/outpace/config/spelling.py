@@ -15,6 +15,7 @@ from outpace.config.drafters import (
     EagleConfig,
     EarlyExitConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -69,12 +70,13 @@ _SPELLINGS = {
     "suffix": _Spelling(bare=SuffixConfig()),
     "datastore": _Spelling("FILE", None, DatastoreConfig),
     "model": _Spelling("PATH", None, ModelDraftConfig),
+    "early_exit": _Spelling("N", EarlyExitConfig(), _early_exit),
     "eagle": _Spelling("PATH", EagleConfig(), EagleConfig),
     "medusa": _Spelling("PATH", None, MedusaConfig),
-    "early_exit": _Spelling("N", EarlyExitConfig(), _early_exit),
     "prediction": _Spelling(
         "FILE", PredictionConfig(), lambda path: PredictionConfig(_read_text(path))
     ),
+    "grammar": _Spelling(bare=GrammarDraftConfig()),
 }
 
 # A "+" or "|" joins drafters where the name of one follows; any other belongs to a path.

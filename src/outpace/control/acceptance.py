@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# Before anything is known: three guesses of five are right, worth so many observations.
-_PRIOR, _PRIOR_STRENGTH = 0.6, 4.0
-# How many observations a drafter's history is worth against a sequence's own.
-_SEQUENCE_STRENGTH = 6.0
-_POSITION_STRENGTH = 8.0
+# How many observations the history of a type and source is worth against a sequence's own.
+_SEQUENCE_STRENGTH = 8.0
+# What was seen at one place has already moved all places, so it counts little once more.
+_POSITION_STRENGTH = 32.0
 _LEAST, _MOST = 0.01, 0.99
 
 
@@ -73,40 +72,34 @@ class Acceptance:
         return (self.accepted[position] + prior * strength) / (self.tried[position] + strength)
 
 
-def drafter_curve(drafter: Acceptance, length: int) -> tuple[float, list[float]]:
-    """A drafter's overall alpha, and its conditional acceptance at each of so many positions.
+def leaning_on(
+    own: Acceptance, usual: Sequence[float], strength: float = _SEQUENCE_STRENGTH
+) -> list[float]:
+    """The conditional acceptance to be expected of a sequence at each place.
 
-    Each position leans on the one before it, the first on the overall alpha: a place that was
-    seldom reached is taken to be like the last one that was.
+    It is the usual one, moved by how much this sequence's overall acceptance differs from what
+    was usual at the places that it tried, and then by what was seen at each place.
+
+    Args:
+        own: the sequence's counts.
+        usual: of its type and source, by place.
+        strength: how many observations of its own these are worth.
     """
-    overall = drafter.alpha(_PRIOR, _PRIOR_STRENGTH)
-    curve, previous = [], overall
-    for position in range(length):
-        previous = drafter.at(position, previous, _POSITION_STRENGTH)
-        curve.append(previous)
-    return overall, curve
-
-
-def sequence_curve(own: Acceptance, drafter: Acceptance, length: int) -> list[float]:
-    """The conditional acceptance to be expected of a sequence at each of so many positions.
-
-    It is the drafter's, moved by how much this sequence's overall alpha differs from the
-    drafter's, and then by what was seen at each place.
-    """
-    overall, curve = drafter_curve(drafter, length)
-    shift = own.alpha(overall, _SEQUENCE_STRENGTH) - overall
+    seen = sum(t * p for t, p in zip(own.tried, usual, strict=False))
+    trials = sum(own.tried[: len(usual)])
+    expected = seen / trials if trials else 0.0
+    shift = own.alpha(expected, strength) - expected if trials else 0.0
     result = []
-    for position, usual in enumerate(curve):
-        here = min(max(usual + shift, _LEAST), _MOST)
+    for position, there in enumerate(usual):
+        here = min(max(there + shift, _LEAST), _MOST)
         here = own.at(position, here, _POSITION_STRENGTH)
-        shift = here - usual
+        shift = here - there
         result.append(here)
     return result
 
 
-def found_share(own: Acceptance, drafter: Acceptance) -> float:
-    """How often this drafter has a draft for this sequence."""
-    usual = drafter.found_share(1.0, 1.0)
+def found_share(own: Acceptance, usual: float) -> float:
+    """How often there is a draft for this sequence, leaning on what is usual."""
     return own.found_share(usual, _SEQUENCE_STRENGTH)
 
 

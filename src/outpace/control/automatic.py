@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from outpace.control.acceptance import Acceptance, found_share, reach, sequence_curve
-from outpace.control.choice import TO_BEGIN, TO_GO_ON, Contender, Costs, Others, choose, rate
+from outpace.control.acceptance import found_share, leaning_on, reach
+from outpace.control.allocation import Allocation, allocate
+from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
     LARGEST_AUTOMATIC_K,
     Budget,
@@ -17,10 +18,13 @@ from outpace.control.controller import (
 )
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
+from outpace.control.estimate import Estimate
+from outpace.control.gain import Prospect
 from outpace.control.line import OnlineLine
+from outpace.control.regime import Regime
 from outpace.control.state import SequenceState, SourceState
+from outpace.control.typed_acceptance import TypedAcceptance
 
-_USUAL_DECAY = 0.998
 # Failing tries may cost this share of the time, if they are cheap enough to come often.
 _TRIES_SHARE = 0.006
 # With this much acceptance drafting must pay, or it is not tried at all.
@@ -40,12 +44,31 @@ class _Chance:
     Attributes:
         contender: its acceptance and what it needs.
         length: the draft length that pays best; 0 if none does.
+        rivals: the contenders of the same place of all sequences, itself among them; without
+            guesses where nobody drafts.
+        index: its own place among these.
+        beside: who else is in the step.
         instead: tokens per second if it is not asked.
     """
 
     contender: Contender
     length: int
+    rivals: Sequence[Contender]
+    index: int
+    beside: Others
     instead: float = 0.0
+
+    def is_hopeful(self, costs: Costs) -> bool:
+        """Whether it would be drafted for if nearly every guess were right.
+
+        With the others as they are: a draft model's pass that is made for them anyway costs
+        hardly more with one more row.
+        """
+        rivals = list(self.rivals)
+        hoped = reach([_HOPE] * len(self.contender.reach))
+        rivals[self.index] = replace(self.contender, reach=hoped)
+        best = allocate(rivals, costs, self.beside)
+        return best.ratio > 1 and best.lengths[self.index] > 0
 
 
 # By the name of the source, in the order in which they are asked.
@@ -58,7 +81,8 @@ class AutomaticController:
     If guess i is right with probability a_i once those before it were, k guesses bring
     E(k) = 1 + a_1 + a_1·a_2 + … tokens (Leviathan et al. 2023, equation 1, is the case of equal
     a_i) at the price of a forward pass of so many more rows, of making the draft, and of the work
-    beside. The a_i are a sequence's own as far as it has a history, and its drafter's else.
+    beside. The a_i are a sequence's own as far as it has a history, and else those of its type of
+    request and source.
 
     A drafter may have several *sources*, asked in order until one has a draft. Each has a length
     of its own, from its own acceptance and costs, and one that promises less than those after it
@@ -73,13 +97,20 @@ class AutomaticController:
         cost: seconds of a target step.
         drafts: seconds of a draft model's step, by the name of the source that has one; what
             others cost is observed.
+        history: how often guesses are right by type and source, as far as it is known already.
     """
 
-    def __init__(self, cost: CostTable, drafts: Mapping[str, CostTable] | None = None) -> None:
+    def __init__(
+        self,
+        cost: CostTable,
+        drafts: Mapping[str, CostTable] | None = None,
+        history: TypedAcceptance | None = None,
+    ) -> None:
         by_name = {name: DraftCost(table) for name, table in (drafts or {}).items()}
         self.costs = Costs(cost, OnlineLine(), by_name)
         self._sequences: dict[int, SequenceState] = {}
-        self._usual: dict[str, Acceptance] = {}  # by source, over all sequences
+        self.history = history or TypedAcceptance()
+        self._regimes: dict[int, Regime] = {}  # by place in the order of sources
 
     @property
     def cost(self) -> CostTable:
@@ -89,15 +120,17 @@ class AutomaticController:
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         """See `Controller.budgets`."""
         budgets = [limited(LARGEST_AUTOMATIC_K, candidate) for candidate in candidates]
-        for candidate, budget in zip(candidates, budgets, strict=True):
-            self._state(candidate.seq_id).allowed = dict.fromkeys(
-                _sources(candidate), budget.tokens
-            )
-        free = [
-            i
-            for i, (candidate, budget) in enumerate(zip(candidates, budgets, strict=True))
-            if candidate.requested is None and budget.tokens
-        ]
+        free: list[int] = []
+        for i, candidate in enumerate(candidates):
+            state = self._state(candidate.seq_id)
+            state.request_type = candidate.request_type
+            state.allowed = dict.fromkeys(_sources(candidate), budgets[i].tokens)
+            if candidate.requested is not None or not budgets[i].tokens:
+                continue
+            if state.has_lost_too_much:
+                budgets[i] = _silenced(state)
+            else:
+                free.append(i)
         if not free:
             return budgets
         settled = [1 + budget.tokens for i, budget in enumerate(budgets) if i not in free]
@@ -123,18 +156,45 @@ class AutomaticController:
             contenders = [
                 self._contender(*free[i], name) for i, name in zip(here, names, strict=True)
             ]
-            going_on = any(
-                self._state(free[i][0].seq_id).source(name).drafting
-                for i, name in zip(here, names, strict=True)
-            )
             aside = len(free) - len(here)
             beside = Others(others.rows + aside, others.sequences + aside)
-            lengths = choose(contenders, self.costs, beside, TO_GO_ON if going_on else TO_BEGIN)
-            for i, name, contender, length in zip(here, names, contenders, lengths, strict=True):
-                chances[i][name] = _Chance(contender, length)
+            best = allocate(contenders, self.costs, beside)
+            lengths = self._lengths(place, best, contenders, beside)
+            rivals = contenders if any(lengths) else [replace(o, reach=()) for o in contenders]
+            for index, (i, name) in enumerate(zip(here, names, strict=True)):
+                chances[i][name] = _Chance(contenders[index], lengths[index], rivals, index, beside)
         for some in chances:
             self._drop_the_worse(some, Others(others.rows + len(free) - 1, others.sequences))
         return chances
+
+    def _lengths(
+        self, place: int, best: Allocation, contenders: Sequence[Contender], beside: Others
+    ) -> list[int]:
+        """The best lengths, or none in a silent batch; there, now and then a guess for everyone.
+
+        Where a draft model's pass pays for many together and for nobody alone, single tries
+        would never begin.
+        """
+        regime = self._regimes.setdefault(place, Regime())
+        if regime.decide(best.ratio):
+            return best.lengths
+        if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside)):
+            hoped = [replace(one, reach=reach([_HOPE] * len(one.reach))) for one in contenders]
+            if allocate(hoped, self.costs, beside).ratio > 1:
+                return [min(1, len(one.reach)) for one in contenders]
+        return [0] * len(contenders)
+
+    def _try_cost(self, contenders: Sequence[Contender], beside: Others) -> float:
+        """What a guess for everyone costs if all are wrong, catching up included, in steps."""
+        costs, rows = self.costs, len(contenders) + beside.rows
+        plain = costs.target(rows) + costs.host.at(rows)
+        more = costs.target(rows + len(contenders)) - costs.target(rows)
+        for name in {one.drafter for one in contenders}:
+            mine = [one for one in contenders if one.drafter == name]
+            cost = costs.draft(name)
+            more += cost.seconds([Wanted(1, min(one.behind, 2), one.context) for one in mine])
+            more += sum(cost.catching_up(one.behind, one.context) for one in mine)
+        return more / plain
 
     def _drop_the_worse(self, some: _Chances, others: Others) -> None:
         """A source whose drafts promise less than those of the next ones only stands in the way."""
@@ -153,11 +213,16 @@ class AutomaticController:
 
     def _contender(self, candidate: Candidate, most: int, name: str) -> Contender:
         source = self._state(candidate.seq_id).source(name)
-        usual = self._usually(name)
+        usual = self.history.curve(candidate.request_type, name, most)
+        usually_found = self.history.found_share(candidate.request_type, name)
         return Contender(
             drafter=name,
-            reach=reach(sequence_curve(source.acceptance, usual, most)),
-            found=found_share(source.acceptance, usual),
+            reach=reach(
+                leaning_on(
+                    source.acceptance, [one.mean for one in usual], self.history.likeness(name)
+                )
+            ),
+            found=found_share(source.acceptance, usually_found),
             behind=source.behind(candidate.context),
             context=candidate.context,
             room=candidate.room,
@@ -165,18 +230,13 @@ class AutomaticController:
 
     def _settle(self, state: SequenceState, some: _Chances, others: Others) -> Budget:
         """The chosen lengths, or nothing, or a try."""
-        if state.has_lost_too_much:
-            for name in some:
-                source = state.source(name)
-                source.in_try = source.drafting = False
-                source.quiet += 1
-            state.allowed = dict.fromkeys(some, 0)
-            return Budget(0, _LOST)
         reason = ""
         for name, chance in some.items():
             state.allowed[name], why = self._allow(state.source(name), chance, others)
             reason = reason or why
         most = max(state.allowed.values())
+        asked = [one.contender.reach[: state.allowed[name]] for name, one in some.items()]
+        state.promised = max(sum(reached) for reached in asked)
         return Budget(most, "" if most else reason, dict(state.allowed))
 
     def _allow(self, source: SourceState, chance: _Chance, others: Others) -> tuple[int, str]:
@@ -190,8 +250,7 @@ class AutomaticController:
         source.quiet += 1
         if source.quiet < min(source.pause, self._longest_pause(chance, others)):
             return 0, _DEAR
-        hoped = reach([_HOPE] * len(contender.reach))
-        if choose([replace(contender, reach=hoped)], self.costs, others) == [0]:
+        if not chance.is_hopeful(self.costs):
             source.lengthen_pause()
             return 0, _HOPELESS
         source.in_try = True
@@ -223,12 +282,12 @@ class AutomaticController:
             for name in names:
                 found = outcome.drafted > 0 and name == names[-1]
                 state.source(name).acceptance.ask(found)
-                self._usually(name).ask(found)
+                self.history.asked(state.request_type, name, found)
             if outcome.drafted:
-                state.source(names[-1]).learn(
-                    outcome.context, outcome.drafted, outcome.accepted, outcome.rejected
-                )
-                self._usually(names[-1]).add(outcome.accepted, outcome.rejected)
+                accepted, rejected = outcome.accepted, outcome.rejected
+                source = state.source(names[-1])
+                source.learn(outcome.context, outcome.drafted, accepted, rejected)
+                self.history.record(state.request_type, names[-1], accepted, rejected)
 
     def _asked(self, outcome: Outcome) -> list[str]:
         """The sources that were asked in a step: up to the one that had a draft, or all."""
@@ -269,22 +328,59 @@ class AutomaticController:
                 cost.record(wanted, max(step.draft_seconds - rest, 0.0))
 
     def _book(self, outcomes: Sequence[Outcome], seconds: float) -> None:
-        """What the step cost each sequence that drafted, against what it got."""
+        """What drafting cost in this step, laid to those that drafted, against what they got.
+
+        Every sequence of the step waited, and a draft model's pass serves many, so nobody's
+        part is known. It is laid to them in proportion to what each draft promised: then nobody
+        is charged for a batch that gains as a whole, and whoever promised and did not deliver is.
+        """
         plain = self.costs.plain([one.context for one in outcomes])
-        for one in outcomes:
-            if one.asked:
-                self._state(one.seq_id).book(seconds / plain, one.emitted)
+        lost = len(outcomes) * (seconds / plain - 1)
+        drafting = [one for one in outcomes if one.asked]
+        promised = [max(self._state(one.seq_id).promised, 1e-3) for one in drafting]
+        whole = sum(promised)
+        for one, part in zip(drafting, promised, strict=True):
+            self._state(one.seq_id).book(lost * part / whole, one.emitted - 1)
 
     def _state(self, seq_id: int) -> SequenceState:
         return self._sequences.setdefault(seq_id, SequenceState())
 
-    def _usually(self, source: str) -> Acceptance:
-        return self._usual.setdefault(source, Acceptance(_USUAL_DECAY))
+    def prospects(self, candidate: Candidate, sources: Sequence[str]) -> list[Prospect]:
+        """What these sources could do for a sequence, with intervals."""
+        state = self._state(candidate.seq_id)
+        result = []
+        for name in sources:
+            own = state.source(name)
+            usual = self.history.curve(candidate.request_type, name, LARGEST_AUTOMATIC_K)
+            likeness = self.history.likeness(name)
+            means = leaning_on(own.acceptance, [one.mean for one in usual], likeness)
+            lows = leaning_on(own.acceptance, [one.low for one in usual], likeness)
+            highs = leaning_on(own.acceptance, [one.high for one in usual], likeness)
+            trials = [one.trials for one in usual]
+            usually_found = self.history.found_share(candidate.request_type, name)
+            curve = [Estimate(*each) for each in zip(means, lows, highs, trials, strict=True)]
+            found = found_share(own.acceptance, usually_found)
+            result.append(Prospect(name, curve, found, own.behind(candidate.context)))
+        return result
 
     def forget(self, seq_id: int) -> None:
         """See `Controller.forget`."""
-        self._sequences.pop(seq_id, None)
+        state = self._sequences.pop(seq_id, None)
+        if state is not None:
+            for name, source in state.sources.items():
+                if source.counts.tried:
+                    self.history.ended(state.request_type, name, source.counts)
 
 
 def _sources(candidate: Candidate) -> tuple[str, ...]:
     return candidate.sources or (candidate.drafter,)
+
+
+def _silenced(state: SequenceState) -> Budget:
+    """Nothing for a sequence that drafting has cost too much."""
+    for name in state.allowed:
+        source = state.source(name)
+        source.in_try = source.drafting = False
+        source.quiet += 1
+    state.allowed = dict.fromkeys(state.allowed, 0)
+    return Budget(0, _LOST)

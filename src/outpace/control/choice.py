@@ -138,7 +138,7 @@ class _Step:
         self._gained = 0.0
         self._drafted_rows = 0
         self._found_rows = 0.0
-        self._catching_up = 0.0
+        self._catching_up = 0.0  # of a step, as far as it goes on
         self._attention = 0.0
         self._drafts: dict[str, GrowingDraft] = {}
         self._plain = costs.plain([one.context for one in contenders], others)
@@ -148,22 +148,24 @@ class _Step:
         one = self._contenders[index]
         length = self.lengths[index]
         self.lengths[index] += 1
-        self._gained += one.reach[length] * one.found
+        gain = one.reach[length] * one.found
+        self._gained += gain
         self._drafted_rows += 1
         self._found_rows += one.found
         self._attention += self._costs.target.attention(1, one.context)
         cost = self._costs.draft(one.drafter)
         draft = self._drafts.setdefault(one.drafter, cost.started())
         draft.add(length, min(one.behind, 2), one.context)
-        if length == 0:
-            once = cost.catching_up(one.behind, one.context)
-            self._catching_up += once / max(1, min(one.room, _SPREAD))
+        # A sequence that catches up pays for it with each token of its own.
+        once = cost.catching_up(one.behind, one.context) / max(1, min(one.room, _SPREAD))
+        self._catching_up += once * (gain + (length == 0))
 
     def rate(self) -> float:
         """Expected tokens per second.
 
         The time is that of the full batch, as often as the drafts are found, and else that of
-        the plain one: exact for one sequence. What is paid once is laid to the tokens to come.
+        the plain one: exact for one sequence. What is paid once is laid to the sequence's tokens
+        to come.
         """
         tokens = self._plain_tokens + self._gained
         if not self._drafted_rows:
@@ -174,4 +176,4 @@ class _Step:
         share = self._found_rows / self._drafted_rows
         seconds = self._plain + share * extra
         seconds += sum(draft.seconds for draft in self._drafts.values())
-        return tokens / (seconds + tokens * self._catching_up)
+        return tokens / (seconds + self._catching_up)

@@ -16,6 +16,9 @@ class Candidate:
     ``room`` is how many draft tokens could be emitted before a limit is reached, ``requested``
     the request's own k if it has one, ``context`` how many tokens it has so far. ``sources``
     are those that the drafter asks, in this order, until one has a draft; empty: itself alone.
+
+    ``request_type`` is its type, ``choices`` are the drafters that it may be given instead of its
+    own; empty where the client chose.
     """
 
     seq_id: int
@@ -24,6 +27,8 @@ class Candidate:
     requested: int | None
     context: int = 0
     sources: tuple[str, ...] = ()
+    request_type: str = "other"
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,14 @@ class Budget:
     """The most draft tokens for a sequence, and if none, why.
 
     ``by_source`` has the most for single sources of the drafter, where they differ; others have
-    all of ``tokens``. A source with 0 is not asked.
+    all of ``tokens``. A source with 0 is not asked. ``drafter`` names the one that the sequence
+    has from this step on; empty: the one that it had.
     """
 
     tokens: int
     reason: str = ""
     by_source: Mapping[str, int] = field(default_factory=dict)
+    drafter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

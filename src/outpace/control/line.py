@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class OnlineLine:
     """y = a + b·x by least squares over recent observations, with a >= 0 and b >= 0.
@@ -35,3 +38,11 @@ class OnlineLine:
             return self._y
         slope = min(max(self._xy / self._xx, 0.0), self._y / self._x)
         return max(self._y + slope * (x - self._x), 0.0)
+
+    def over(self, xs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The line's values at many places."""
+        if self._x <= 0 or self._xx <= 0:
+            return np.full(len(xs), self._y)
+        slope = min(max(self._xy / self._xx, 0.0), self._y / self._x)
+        values: NDArray[np.float64] = np.maximum(self._y + slope * (xs - self._x), 0.0)
+        return values

@@ -20,7 +20,8 @@ class SourceState:
     """How one source of drafts has done for one sequence.
 
     Attributes:
-        acceptance: its counts.
+        acceptance: its counts, the recent ones more.
+        counts: the same, all alike.
         seen: tokens that it has computed.
         drafting: whether its length was chosen to be above 0 the last time.
         quiet: steps without a draft since the last one.
@@ -30,6 +31,7 @@ class SourceState:
     """
 
     acceptance: Acceptance = field(default_factory=lambda: Acceptance(_SEQUENCE_DECAY))
+    counts: Acceptance = field(default_factory=lambda: Acceptance(1.0))
     seen: int = 0
     drafting: bool = False
     quiet: int = 0
@@ -60,6 +62,7 @@ class SourceState:
         elif accepted:
             self.pause, self.trying = SHORTEST_PAUSE, 1
         self.acceptance.add(accepted, rejected)
+        self.counts.add(accepted, rejected)
 
 
 @dataclass(slots=True)
@@ -71,12 +74,16 @@ class SequenceState:
         allowed: what each was allowed in the step at hand, in the order in which they are asked.
         loss: plain steps that drafting has cost it, less those that it has saved.
         emitted: its tokens.
+        request_type: of its request.
+        promised: tokens that its draft of the step at hand is expected to bring.
     """
 
     sources: dict[str, SourceState] = field(default_factory=dict)
     allowed: dict[str, int] = field(default_factory=dict)
     loss: float = 0.0
     emitted: int = 0
+    request_type: str = "other"
+    promised: float = 0.0
 
     def source(self, name: str) -> SourceState:
         """A source's part, made when it is first asked for."""
@@ -87,6 +94,6 @@ class SequenceState:
         """Whether drafting has cost more than it may, whatever is hoped of it."""
         return self.loss > _LOSS_STEPS + _LOSS_SHARE * self.emitted
 
-    def book(self, plain_steps: float, emitted: int) -> None:
-        """A step with a draft took as long as so many plain ones, and brought so many tokens."""
-        self.loss = max(self.loss + plain_steps - emitted, -_CREDIT)
+    def book(self, lost: float, gained: float) -> None:
+        """Drafting cost so many plain steps, and brought so many tokens more than a plain step."""
+        self.loss = max(self.loss + lost - gained, -_CREDIT)

@@ -8,6 +8,8 @@ from outpace.config import MAX_SPECULATIVE_TOKENS, Verification, check_integer
 from outpace.engine.output import SequenceOutput, TextSink
 from outpace.engine.sequence import Sequence, TokenBuffer
 from outpace.errors import InvalidValueError
+from outpace.grammar.compiler import GrammarCompiler
+from outpace.grammar.matcher import GrammarMatcher
 from outpace.model.config import ModelConfig
 from outpace.request import Request, SamplingParams
 from outpace.sampling.noise import fresh_seed, sample_seed
@@ -26,6 +28,7 @@ class Admission:
         drafters: the names that a request may choose from.
         default_drafter: for requests that choose none.
         open_text: makes the text end of a sequence.
+        grammars: compiles what requests ask of the form of their answers; None: nothing can.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Admission:
         drafters: Collection[str],
         default_drafter: str,
         open_text: Callable[[SamplingParams], TextSink],
+        grammars: GrammarCompiler | None = None,
     ) -> None:
         self.max_model_len = max_model_len
         self._vocab_size = model.vocab_size
@@ -45,6 +49,7 @@ class Admission:
         self._drafters = drafters
         self._default_drafter = default_drafter
         self._open_text = open_text
+        self._grammars = grammars
         self._num_sequences = 0
 
     def open(self, request: Request) -> list[Sequence]:
@@ -67,18 +72,30 @@ class Admission:
         if params.max_tokens is not None:
             limit = min(limit, params.max_tokens)
         self._num_sequences += 1
+        matcher = self._matcher(params)
         return Sequence(
             seq_id=self._num_sequences,
             request=request,
             index=index,
             tokens=TokenBuffer(prompt),
             sampler=TokenSampler(params, seed, self._ends(params)),
-            history=TokenHistory(prompt),
-            output=SequenceOutput(params, self._eos_token_ids, limit, self._open_text(params)),
+            history=TokenHistory(prompt, matcher=matcher),
+            output=SequenceOutput(
+                params, self._eos_token_ids, limit, self._open_text(params), matcher
+            ),
             verifier=self._choose_verifier(params),
             drafter=request.drafter or self._default_drafter,
             leader=leader,
         )
+
+    def _matcher(self, params: SamplingParams) -> GrammarMatcher | None:
+        """The state of a new sequence in its grammar."""
+        if params.grammar is None:
+            return None
+        if self._grammars is None:
+            kind = params.grammar.kind
+            raise InvalidValueError("grammar", kind, "this engine has no tokenizer for it")
+        return self._grammars.compile(params.grammar)
 
     def _ends(self, params: SamplingParams) -> frozenset[int]:
         """The tokens that end a sequence."""
@@ -94,6 +111,9 @@ class Admission:
 
     def check(self, request: Request) -> None:
         """Refuse a request that cannot be honoured.
+
+        A grammar is compiled here, which can take a while; `open` then finds it compiled. This
+        may be called in another thread than the engine's.
 
         Raises:
             InvalidValueError: naming the field, its value and the way out.
@@ -126,6 +146,7 @@ class Admission:
         self._check_token_ids("prediction", request.prediction)
         self._check_token_ids("logit_bias", request.params.logit_bias)
         self._check_token_ids("stop_token_ids", request.params.stop_token_ids)
+        self._matcher(request.params)
 
     def _check_token_ids(self, name: str, token_ids: Iterable[int]) -> None:
         for token in token_ids:

@@ -53,7 +53,7 @@ def model_cost(
     setting = Setting(
         machine=machine_here(),
         device=str(decoder.device),
-        model=_fingerprint(folder),
+        model=checkpoint_fingerprint(folder),
         # A head for some tokens and the size of groups show in the bytes.
         precision=f"{precision}, {decoder.weight_bytes} bytes a pass",
         threads=torch.get_num_threads(),
@@ -89,7 +89,7 @@ def _own_version() -> str:
         return "unknown"
 
 
-def _fingerprint(folder: Path) -> str:
+def checkpoint_fingerprint(folder: Path) -> str:
     """Tells checkpoints apart by their configuration and the names, sizes and ages of weights."""
     digest = hashlib.sha256()
     for file in sorted(folder.iterdir()):

@@ -8,6 +8,7 @@ from outpace.control.controller import Budget
 from outpace.engine.scheduler import Scheduled
 from outpace.errors import DraftError
 from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
 
@@ -49,7 +50,8 @@ class Drafting:
             for i, tree in zip(members, self._drafters[name].propose(asks), strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):
                     tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")
-                trees[i] = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
+                tree = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
+                trees[i] = tree = lawful(tree, parts[i].sequence.history)
                 if len(tree) == 0:
                     reasons = parts[i].sequence.counts.off_reasons
                     reasons[tree.reason or f"{name} had nothing to propose"] += 1
@@ -70,6 +72,15 @@ class Drafting:
     def sources(self, name: str) -> tuple[str, ...]:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
         return self._drafters[name].sources
+
+    def choices(self, late: bool) -> tuple[str, ...]:
+        """The drafters that a sequence may be given.
+
+        Args:
+            late: some of it is computed already, so that one that needs the target's hidden
+                states from the beginning has missed them.
+        """
+        return tuple(name for name, one in self._drafters.items() if not late or one.taps is None)
 
     def wants_hidden(self, name: str) -> bool:
         """Whether a drafter looks at the target's hidden states."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from time import perf_counter
@@ -65,6 +66,7 @@ class Engine:
             blocks, config.max_num_seqs, config.max_num_batched_tokens, self._forget_draft
         )
         self._by_request: dict[str, list[Sequence]] = {}
+        self.on_step: Callable[[StepRecord], None] = _ignore  # for whoever watches the steps
 
     def add(self, request: Request) -> list[Sequence]:
         """Take in a request; returns its n sequences, which fill up as steps are made.
@@ -82,11 +84,13 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """End a request now and free all it holds; an unknown or ended one is no error."""
-        for sequence in self._by_request.pop(request_id, []):
-            if sequence.output.finish_reason is None:
-                sequence.output.finish(FinishReason.ABORT)
+        sequences = self._by_request.pop(request_id, [])
+        for sequence in sequences:
             if self.scheduler.holds(sequence):
                 self._retire(sequence)
+        for sequence in sequences:
+            if sequence.output.finish_reason is None:
+                sequence.output.finish(FinishReason.ABORT)
 
     @property
     def has_work(self) -> bool:
@@ -123,22 +127,27 @@ class Engine:
         logits, hidden = self.runner.run(batch, self.drafting.taps)
         verify_seconds = perf_counter() - forward_began
 
-        emissions = [self._verify(segment, logits) for segment in segments]
+        emissions = [self._verify_alone(segment, logits) for segment in segments]
         seen = [self._commit(*pair, hidden) for pair in zip(segments, emissions, strict=True)]
         self.drafting.observe(parts, seen)
         outcomes = [_count(*pair) for pair in zip(segments, emissions, strict=True)]
         rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
         rest = perf_counter() - began - draft_seconds - verify_seconds
-        self.controller.record(
-            StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes), rest)
-        )
+        record = StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes), rest)
+        self.controller.record(record)
+        self.on_step(record)
 
         self._retire_finished()
-        _share_time(parts, draft_seconds, verify_seconds, perf_counter() - began)
-        return [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+        whole = perf_counter() - began
+        _share_time(parts, draft_seconds, verify_seconds, whole)
+        progress = [Progress(p.sequence, len(e)) for p, e in zip(parts, emissions, strict=True)]
+        for one in progress:
+            pace = one.sequence.counts.pace
+            pace.add(whole, one.num_new, len(parts), clean=rows is not None)
+        return progress
 
     def _budgets(self) -> dict[int, Budget]:
-        """How many draft tokens each running sequence gets, noting why where it is none."""
+        """How many draft tokens each running sequence gets, and of whom, noting why if none."""
         running = self.scheduler.running
         candidates = [
             Candidate(
@@ -148,15 +157,29 @@ class Engine:
                 s.request.num_speculative_tokens,
                 len(s.tokens),
                 self.drafting.sources(s.drafter),
+                s.request.request_type,
+                () if s.request.drafter else self.drafting.choices(late=s.num_computed > 0),
             )
             for s in running
         ]
         budgets: dict[int, Budget] = {}
         for sequence, budget in zip(running, self.controller.budgets(candidates), strict=True):
             budgets[sequence.seq_id] = budget
+            if budget.drafter and budget.drafter != sequence.drafter:
+                self._forget_draft(sequence)
+                sequence.drafter = budget.drafter
             if budget.reason and sequence.num_missing == 1:
                 sequence.counts.off_reasons[budget.reason] += 1
         return budgets
+
+    def _verify_alone(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
+        """Verify; what goes wrong in one sequence ends that sequence only."""
+        try:
+            return self._verify(segment, logits)
+        except Exception as error:
+            segment.part.sequence.failure = error
+            segment.part.sequence.output.finish_reason = FinishReason.ABORT
+            return []
 
     def _verify(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
         """Take tokens from the verifier one at a time until the walk or the sequence ends."""
@@ -169,6 +192,9 @@ class Engine:
         num_top = sequence.request.params.logprobs
         emissions: list[Emission] = []
         for emission in sequence.verifier.verify(segment.tree, target):
+            if sequence.history.failure:
+                sequence.output.fail(sequence.history.failure)
+                break
             emissions.append(emission)
             logprob = None
             if num_top is not None:
@@ -190,7 +216,7 @@ class Engine:
         self._move_path(sequence, known_end, path)
         sequence.num_computed = known_end + len(path)
         tokens = sequence.tokens.array[: sequence.num_computed]
-        self.blocks.commit(sequence.table, tokens)
+        self.blocks.commit(sequence.table, tokens, sequence.cache_salt)
         self.blocks.trim(sequence.table, len(sequence.tokens))
         last = taps = None
         if self.drafting.wants_hidden(sequence.drafter):
@@ -232,11 +258,16 @@ class Engine:
         self.drafting.forget(sequence.drafter, sequence.seq_id)
 
 
+def _ignore(step: StepRecord) -> None:
+    """Nobody watches."""
+
+
 def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
     """Book a segment's outcome with its sequence, and report it."""
     sequence, tree = segment.part.sequence, segment.tree
     accepted = sum(emission.node is not None for emission in emissions)
     rejected = bool(emissions) and emissions[-1].rejected
+    sequence.counts.asked += segment.part.draft_budget
     if emissions:
         sequence.counts.record(tree, len(emissions), accepted, rejected)
     return Outcome(

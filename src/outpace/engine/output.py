@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from outpace.grammar.matcher import GrammarMatcher
 from outpace.request import FinishReason, SamplingParams, TokenLogprob
 
 
@@ -32,20 +33,22 @@ class TextSink(Protocol):
 class SequenceOutput:
     """What a sequence has emitted, and whether it is over.
 
-    The order in which a token is judged: end-of-sequence token, stop token, stop text, and only
-    then the limits, so that a stop at the very limit counts as a stop.
+    The order in which a token is judged: end-of-sequence token, stop token, stop text, the end of
+    the grammar, and only then the limits, so that a stop at the very limit counts as a stop.
 
     Args:
         params: the request's.
         eos_token_ids: the model's.
         limit: most tokens that may be emitted; from ``max_tokens`` and the context.
         text: where tokens become text.
+        matcher: of the sequence's history, which has taken a token before it comes here.
     """
 
     params: SamplingParams
     eos_token_ids: frozenset[int]
     limit: int
     text: TextSink
+    matcher: GrammarMatcher | None = None
     token_ids: list[int] = field(default_factory=list)
     accepted: list[bool] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -68,6 +71,8 @@ class SequenceOutput:
         if self.text.stopped_by is not None:
             self.stop_reason = self.text.stopped_by
             self.finish(FinishReason.STOP)
+        elif self.matcher is not None and self.matcher.complete:
+            self.finish(FinishReason.STOP)
         elif len(self.token_ids) >= self.limit:
             self.finish(FinishReason.LENGTH)
         return self.finish_reason is not None
@@ -80,6 +85,11 @@ class SequenceOutput:
             # The text that was held back may complete a stop text.
             if self.text.stopped_by is not None and reason is FinishReason.LENGTH:
                 self.finish_reason, self.stop_reason = FinishReason.STOP, self.text.stopped_by
+
+    def fail(self, reason: str) -> None:
+        """End the sequence because of itself; what it has emitted stays."""
+        self.finish(FinishReason.ERROR)
+        self.stop_reason = reason
 
     def _is_end(self, token: int) -> bool:
         if token in self.params.stop_token_ids:

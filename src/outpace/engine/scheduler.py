@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 
 from outpace.cache.blocks import BlockManager
 from outpace.engine.sequence import Sequence
@@ -97,7 +98,7 @@ class Scheduler:
             if self._must_wait(sequence):
                 return
             known = sequence.tokens.array
-            cached = self._blocks.match(sequence.table, known)
+            cached = self._blocks.match(sequence.table, known, sequence.cache_salt)
             # All known tokens must fit at once: a sequence that is let in on hope is the next
             # to be preempted.
             if not self._blocks.reserve(sequence.table, len(known)):
@@ -106,6 +107,7 @@ class Scheduler:
             sequence.num_computed = cached
             if sequence.num_cached is None:
                 sequence.num_cached = cached
+                sequence.admitted_at = perf_counter()
             self.running.append(self.waiting.popleft())
             num_known = min(sequence.num_missing, left)
             left -= num_known
@@ -142,4 +144,5 @@ class Scheduler:
         sequence.num_computed = 0
         self.waiting.appendleft(sequence)
         self.num_preemptions += 1
+        sequence.num_preemptions += 1
         self._on_preempt(sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -53,6 +54,9 @@ class Sequence:
         index: which of the request's n samples it is.
         leader: the first sample of the same request, whose prompt the others reuse.
         num_cached: tokens that the prefix cache held when it was first admitted.
+        num_preemptions: how often it lost its blocks.
+        admitted_at: when that was; None while it has not been.
+        failure: what went wrong in its own part of a step, which ended it.
     """
 
     seq_id: int
@@ -67,11 +71,22 @@ class Sequence:
     leader: Sequence | None = None
     num_computed: int = 0
     num_cached: int | None = None
+    num_preemptions: int = 0
     table: BlockTable = field(default_factory=BlockTable)
     counts: SpeculationCounts = field(default_factory=SpeculationCounts)
     arrived: float = field(default_factory=perf_counter)
+    admitted_at: float | None = None
     first_token_at: float | None = None
     finished_at: float | None = None
+    failure: Exception | None = None
+
+    @property
+    def cache_salt(self) -> bytes:
+        """Starts the names of its cache blocks, so that other tenants cannot find them."""
+        if not self.request.tenant:
+            return b""
+        name = self.request.tenant.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(name, digest_size=16).digest()
 
     @property
     def num_prompt(self) -> int:

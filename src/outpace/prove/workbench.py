@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from outpace.cache.blocks import BlockManager
-from outpace.config import EngineConfig, Verification
+from outpace.config import AUTO_DRAFTER, EngineConfig, Verification
 from outpace.control.controller import FixedController
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
@@ -56,7 +56,7 @@ class Workbench:
             name for name in ("ngram", "prediction", "auto") if name in self.llm.engine.drafting
         ]
         configured = self.config.drafter.name
-        aliases = {"none", "prediction+ngram", *usual}
+        aliases = {"none", AUTO_DRAFTER.name, *usual}
         return usual if configured in aliases else [*usual, configured]
 
     def engine(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outpace.grammar.matcher import GrammarMatcher
 from outpace.request import SamplingParams
 
 _LIKELY = 2.0**-13
@@ -16,17 +17,40 @@ _COLDEST = 1e-6
 
 
 class TokenHistory:
-    """Which tokens a sequence has in its prompt and output: what penalties look at."""
+    """What a sequence has in its prompt and output: all that the next token depends on.
 
-    def __init__(self, prompt: Iterable[int], output: Iterable[int] = ()) -> None:
+    Attributes:
+        prompt, output: which tokens there are, and how often; what penalties look at.
+        matcher: where the output stands in the request's grammar, None without one.
+    """
+
+    def __init__(
+        self,
+        prompt: Iterable[int],
+        output: Iterable[int] = (),
+        matcher: GrammarMatcher | None = None,
+    ) -> None:
         self.prompt = frozenset(prompt)
         self.output = Counter(output)
         self.num_output = self.output.total()
+        self.matcher = matcher
 
     def append(self, token: int) -> None:
         """Count one more output token."""
         self.output[token] += 1
         self.num_output += 1
+        if self.matcher is not None:
+            self.matcher.advance(token)
+
+    @property
+    def failure(self) -> str:
+        """Why no token can be chosen any more; empty while all is well."""
+        return "" if self.matcher is None else self.matcher.failure
+
+    @property
+    def ended(self) -> bool:
+        """Whether no token can follow, because the grammar is complete or has failed."""
+        return self.matcher is not None and not self.matcher.open
 
     def copy(self) -> TokenHistory:
         """An independent history: for a drafter, that runs ahead on guesses."""
@@ -34,6 +58,7 @@ class TokenHistory:
         twin.prompt = self.prompt
         twin.output = self.output.copy()
         twin.num_output = self.num_output
+        twin.matcher = None if self.matcher is None else self.matcher.copy()
         return twin
 
 
@@ -67,21 +92,43 @@ class LogitsProcessor:
         if self.leaves_alone(history):
             return logits
         logits = logits.clone()
+        matcher = history.matcher
         if len(self._bias_ids):
             logits[self._bias_ids] += self._bias
         if self.params.penalised:
             self._penalise(logits, history)
+        if matcher is not None:
+            self._mask(logits, matcher)
         if self._suppresses(history):
-            logits[self._end_ids] = -torch.inf
+            self._suppress(logits, self._end_ids, matcher)
         return logits
 
     def leaves_alone(self, history: TokenHistory) -> bool:
         """Whether nothing applies, to this row and to all that follow."""
         changes = self.params.penalised or self.params.logit_bias
-        return not (changes or self._suppresses(history))
+        return not (changes or history.matcher is not None or self._suppresses(history))
 
     def _suppresses(self, history: TokenHistory) -> bool:
         return history.num_output < self.params.min_tokens and len(self._end_ids) > 0
+
+    def _mask(self, logits: Tensor, matcher: GrammarMatcher) -> None:
+        """Leave what the grammar allows; its end tokens not where the request ignores them."""
+        allowed = torch.from_numpy(matcher.allowed())
+        logits[~allowed] = -torch.inf
+        if not bool(logits.max() > -torch.inf):
+            # A draft model with a part of the vocabulary knows none of the allowed tokens.
+            logits[allowed] = 0.0
+        if self.params.ignore_eos:
+            ends = torch.tensor(sorted(matcher.end_token_ids), dtype=torch.long)
+            self._suppress(logits, ends, matcher)
+
+    @staticmethod
+    def _suppress(logits: Tensor, token_ids: Tensor, matcher: GrammarMatcher | None) -> None:
+        """Make tokens impossible; under a grammar not where nothing else could follow."""
+        before = logits[token_ids]
+        logits[token_ids] = -torch.inf
+        if matcher is not None and not bool(logits.max() > -torch.inf):
+            logits[token_ids] = before
 
     def _penalise(self, logits: Tensor, history: TokenHistory) -> None:
         params = self.params

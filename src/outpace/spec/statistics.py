@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from outpace.request import Speculation
+from outpace.spec.pace import Pace
 
 if TYPE_CHECKING:
     from outpace.spec.tree import DraftTree
@@ -26,7 +27,11 @@ def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float
 
 @dataclass(slots=True)
 class SpeculationCounts:
-    """Running counts of one sequence; every figure is derived from emitted tokens."""
+    """Running counts of one sequence; every figure is derived from emitted tokens.
+
+    ``asked`` counts the draft tokens that were allowed, ``rejected_at`` the draft positions at
+    which the first guess was wrong.
+    """
 
     emitted: int = 0
     target_steps: int = 0
@@ -35,10 +40,15 @@ class SpeculationCounts:
     rejections: int = 0
     drafted_at: Counter[int] = field(default_factory=Counter)
     accepted_at: Counter[int] = field(default_factory=Counter)
+    rejected_at: Counter[int] = field(default_factory=Counter)
+    asked: int = 0
+    pace: Pace = field(default_factory=Pace)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     rest_seconds: float = 0.0
     off_reasons: Counter[str] = field(default_factory=Counter)
+    drafted_by: Counter[str] = field(default_factory=Counter)
+    accepted_by: Counter[str] = field(default_factory=Counter)
 
     def record(self, tree: DraftTree, num_emitted: int, num_accepted: int, rejected: bool) -> None:
         """Count one target step.
@@ -57,6 +67,10 @@ class SpeculationCounts:
         self.rejections += rejected
         self.drafted_at.update(set(tree.depths))
         self.accepted_at.update(range(1, num_accepted + 1))
+        if rejected:
+            self.rejected_at[num_accepted + 1] += 1
+        self.drafted_by[tree.source] += len(tree)
+        self.accepted_by[tree.source] += num_accepted
 
     def summary(self, drafter: str, verification: str, guarantee: str) -> Speculation:
         """The record that goes to the user."""
@@ -82,4 +96,9 @@ class SpeculationCounts:
             verify_seconds=self.verify_seconds,
             rest_seconds=self.rest_seconds,
             off_reason=reason,
+            by_source={
+                name or drafter: (drafted, self.accepted_by[name])
+                for name, drafted in self.drafted_by.items()
+                if drafted
+            },
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from outpace.errors import CheckpointError, InvalidValueError
+from outpace.text.tools.calls import checked_calls
 
 # Templates spell control tokens from the role ("<|" + role + "|>"), so it cannot be free text.
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
@@ -37,11 +38,14 @@ def load_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | No
     return found if isinstance(found, str) else None
 
 
-def checked_messages(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+def checked_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Copy the messages after checking roles and contents.
 
+    Calls of an assistant come out with their arguments parsed, as templates expect them.
+
     Raises:
-        InvalidValueError: no messages, an unknown role, or a content that is not text.
+        InvalidValueError: no messages, an unknown role, a content that is not text, or calls that
+            are not written as the OpenAI API does.
     """
     if not messages:
         raise InvalidValueError("messages", messages, "give at least one message")
@@ -52,12 +56,16 @@ def checked_messages(messages: Sequence[Mapping[str, str]]) -> list[dict[str, st
         role = message.get("role")
         if role not in ROLES:
             raise InvalidValueError(f"messages[{i}].role", role, f"use one of {', '.join(ROLES)}")
-        for key, value in message.items():
+        calls = checked_calls(f"messages[{i}]", message.get("tool_calls"))
+        texts = {key: value for key, value in message.items() if key != "tool_calls"}
+        if calls and texts.get("content") is None:
+            texts["content"] = ""
+        for key, value in texts.items():
             if not isinstance(value, str):
                 raise InvalidValueError(f"messages[{i}].{key}", value, "give a string")
-        if "content" not in message:
+        if "content" not in texts:
             raise InvalidValueError(f"messages[{i}].content", None, "give a string")
-        checked.append(dict(message))
+        checked.append({**texts, "tool_calls": calls} if calls else texts)
     return checked
 
 
@@ -116,6 +124,19 @@ def _compiled(template: str) -> Any:
     return environment.from_string(template)
 
 
+def all_texts(value: Any) -> Iterator[str]:
+    """All texts in a plain structure, names of members too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield str(key)
+            yield from all_texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from all_texts(inner)
+
+
 class Guard:
     """Breaks every spelling of a control token in user text with a mark that is removed later.
 
@@ -147,6 +168,14 @@ class Guard:
             if any(body.startswith(special[n:]) for n in range(1, len(special))):
                 body = self.mark + body
         return before + body + after
+
+    def protect_all(self, value: Any) -> Any:
+        """A copy of a plain structure with all its texts protected."""
+        if isinstance(value, str):
+            return self.protect(value)
+        if isinstance(value, Mapping):
+            return {self.protect(str(k)): self.protect_all(v) for k, v in value.items()}
+        return [self.protect_all(v) for v in value] if isinstance(value, list) else value
 
     def clean(self, text: str) -> str:
         """Remove the marks."""

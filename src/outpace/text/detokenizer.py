@@ -100,6 +100,9 @@ def _leading_space(steps: Sequence[dict[str, Any]]) -> bool | None:
     return True if shapes == [*core, strip] else None
 
 
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
 class _ByteLevelPieces:
     """Byte-level BPE: every token is bytes; UTF-8 is put together by Python's own decoder."""
 

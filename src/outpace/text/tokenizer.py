@@ -14,8 +14,11 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from outpace.errors import CheckpointError, InvalidValueError
-from outpace.text.chat import Guard, checked_messages, load_template, render
+from outpace.text.chat import Guard, all_texts, checked_messages, load_template, render
 from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory, token_bytes
+from outpace.text.tools.definition import Tool
+from outpace.text.tools.family import detect
+from outpace.text.tools.instructions import with_instructions
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -127,7 +130,11 @@ class Tokenizer:
         return [one.ids for one in encoded]
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
     ) -> list[int]:
         """Return the token ids of a conversation, through the checkpoint's chat template.
 
@@ -138,7 +145,10 @@ class Tokenizer:
         "<think>" of some models) are read in messages as well, because answers contain them.
 
         Args:
-            messages: mappings with "role" and "content", both text.
+            messages: mappings with "role" and "content", both text. One of an assistant may have
+                "tool_calls" as the OpenAI API writes them, and then no content; a tool's answer
+                has a "tool_call_id" as well.
+            tools: what the model may call. A template that knows no tools gets them in words.
             add_generation_prompt: end with the beginning of the assistant's turn.
 
         Raises:
@@ -151,17 +161,20 @@ class Tokenizer:
                 "this model has no chat template; give a plain prompt or an instruct model",
             )
         checked = checked_messages(messages)
-        texts = [value for message in checked for value in message.values()]
+        if tools and not detect(self.chat_template).in_template:
+            checked, tools = with_instructions(checked, tools), ()
+        shown = [json.loads(tool.definition) for tool in tools]
+        texts = [*all_texts(checked), *all_texts(shown)]
         for text in texts:
             _check_text("messages", text)
         guard = Guard(list(self._specials.values()), [*texts, self.chat_template])
         rendered = render(
             self.chat_template,
             messages=[
-                {k: v if k == "role" else guard.protect(v) for k, v in message.items()}
+                {k: v if k == "role" else guard.protect_all(v) for k, v in message.items()}
                 for message in checked
             ],
-            tools=None,
+            tools=guard.protect_all(shown) or None,
             documents=None,
             add_generation_prompt=add_generation_prompt,
             **self._named,
@@ -225,6 +238,15 @@ class Tokenizer:
     @functools.cached_property
     def _new_pieces(self) -> Callable[[], Pieces]:
         return pieces_factory(self._backend)
+
+    def special_tokens(self) -> Mapping[int, str]:
+        """Return the control tokens: their ids and spellings."""
+        return self._specials
+
+    def serialized(self) -> str:
+        """Return the whole tokenizer in the format of tokenizer.json."""
+        text: str = self._backend.to_str()
+        return text
 
     def vocabulary(self) -> Mapping[str, int]:
         """Return all tokens, added ones too, with their ids."""

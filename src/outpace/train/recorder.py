@@ -28,6 +28,7 @@ class Recorder:
     """
 
     name = "none"
+    sources: tuple[str, ...] = ("none",)
 
     def __init__(self, taps: tuple[int, ...], states: bool) -> None:
         self.taps: tuple[int, ...] | None = taps if states else None

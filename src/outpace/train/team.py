@@ -56,8 +56,9 @@ class Team:
         flat = torch.cat([gradient.flatten() for gradient in gradients])  # one message
         dist.all_reduce(flat)
         flat /= self.size
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, value in zip(gradients, flat.split(sizes), strict=True):
+        for gradient, value in zip(
+            gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
+        ):
             gradient.copy_(value.view_as(gradient))
 
     def agree(self, value: float) -> float:

@@ -100,7 +100,7 @@ class NativeEaglePass:
             seen.targets,
             (seen.rows, seen.slots),
             layer.windows[0] or 0,
-            layer.head_dim**-0.5,
+            self._shape.width**-0.5,
             attended,
         )
         before = self.config.norm_before_residual

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from outpace.spec.drafter import Ask, Drafter
 from outpace.spec.drafters.several import Several
+from outpace.spec.lawful import lawful
 from outpace.spec.tree import ROOT, DraftTree
 
 # A guess of a drafter that does not say how sure it is.
@@ -89,7 +90,8 @@ class BestOfDrafter(Several):
             if not chosen:
                 continue
             wanted = [replace(asks[i], wants_confidence=True) for i in chosen]
-            for i, tree in zip(chosen, drafter.propose(wanted), strict=True):
+            for i, proposed in zip(chosen, drafter.propose(wanted), strict=True):
+                tree = lawful(proposed, asks[i].history)
                 usual.add(promise(tree))
                 found[i].append(tree)
         return [

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 from outpace.spec.drafter import Ask, Drafter
 from outpace.spec.drafters.several import Several
+from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 
 
 class FirstOfDrafter(Several):
     """Asks its drafters in order; each is asked only for what the earlier ones left open.
+
+    A draft that leaves a request's grammar at once is none: the next in order is asked.
 
     Args:
         drafters: in order of preference, the cheap and sure ones first.
@@ -30,6 +33,7 @@ class FirstOfDrafter(Several):
             if not left:
                 continue
             for i, tree in zip(left, drafter.propose(list(left.values())), strict=True):
+                tree = lawful(tree, asks[i].history)
                 trees[i] = tree if len(tree) or tree.reason else trees[i]
         return trees
 

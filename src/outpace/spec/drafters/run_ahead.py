@@ -42,8 +42,8 @@ class RunAhead:
 
     @property
     def is_done(self) -> bool:
-        """Whether the budget is used up."""
-        return len(self.tokens) >= self.ask.budget
+        """Whether the budget is used up, or the grammar allows no more."""
+        return len(self.tokens) >= self.ask.budget or self.history.ended
 
     def guess(self, logits: Tensor) -> int:
         """Choose the next guess as the target would: with its parameters and its noise.

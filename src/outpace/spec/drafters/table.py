@@ -13,6 +13,7 @@ from outpace.config import (
     EagleConfig,
     EarlyExitConfig,
     FirstOfConfig,
+    GrammarDraftConfig,
     MedusaConfig,
     ModelDraftConfig,
     NgramConfig,
@@ -30,6 +31,7 @@ from outpace.spec.drafters.datastore import DatastoreDrafter
 from outpace.spec.drafters.eagle import EagleDrafter
 from outpace.spec.drafters.early_exit import EarlyExitDrafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
+from outpace.spec.drafters.grammar import GrammarDrafter
 from outpace.spec.drafters.in_other_words import Vocabularies
 from outpace.spec.drafters.medusa import MedusaDrafter
 from outpace.spec.drafters.model import ModelDrafter
@@ -50,18 +52,18 @@ class Workshop:
         target: the target model, with its cache.
         tokenizer: of the target.
         draft_runner: the loaded draft model of a configuration, its cache included.
-        head: the head of a configuration, read and found to fit.
         other_tokenizer: of a draft model, if it is another one than the target's.
         exit_layers: the target's layers that draft by early exit.
+        head: the head of a configuration, read and found to fit.
         block_size: tokens in a cache block.
     """
 
     target: ModelRunner
     tokenizer: Tokenizer
     draft_runner: Callable[[ModelDraftConfig], ModelRunner]
-    head: Callable[[HeadConfig], HeadSource]
     other_tokenizer: Callable[[ModelDraftConfig], Tokenizer | None]
     exit_layers: Callable[[EarlyExitConfig], tuple[int, ...]]
+    head: Callable[[HeadConfig], HeadSource]
     block_size: int
 
     @property
@@ -86,12 +88,12 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
         case DatastoreConfig():
             index = open_index(config.path, workshop.tokenizer.fingerprint())
             return DatastoreDrafter(config, index)
+        case GrammarDraftConfig():
+            return GrammarDrafter()
         case PredictionConfig():
             return PredictionDrafter(config, workshop.encode(config.text))
         case ModelDraftConfig():
             return _model_drafter(config, workshop)
-        case EagleConfig() | MedusaConfig():
-            return _make_head_drafter(config, workshop)
         case EarlyExitConfig():
             target = workshop.target
             part = ModelRunner(target.decoder, target.pool, workshop.exit_layers(config))
@@ -99,8 +101,20 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
         case BestOfConfig():
             drafters = [make_drafter(one, workshop) for one in config.drafters]
             return BestOfDrafter(drafters, config.combine)
+        case EagleConfig() | MedusaConfig():
+            return _make_head_drafter(config, workshop)
         case FirstOfConfig():
             return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
+
+
+def _model_drafter(config: ModelDraftConfig, workshop: Workshop) -> Drafter:
+    runner = workshop.draft_runner(config)
+    other = workshop.other_tokenizer(config)
+    if other is None:
+        return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
+    sizes = workshop.vocab_size, runner.decoder.config.vocab_size
+    words = Vocabularies(workshop.tokenizer, other, *sizes)
+    return UniversalDrafter(runner, workshop.block_size, words)
 
 
 def _make_head_drafter(config: HeadConfig, workshop: Workshop) -> Drafter:
@@ -118,25 +132,15 @@ def _make_head_drafter(config: HeadConfig, workshop: Workshop) -> Drafter:
             raise TypeError(f"{config} came with {type(source.head).__name__}")
 
 
-def head_configs(config: DrafterConfig) -> list[HeadConfig]:
+def heads(config: DrafterConfig) -> list[HeadConfig]:
     """The heads that a configuration needs read."""
     match config:
         case EagleConfig() | MedusaConfig():
             return [config]
         case FirstOfConfig() | BestOfConfig():
-            return [head for one in config.drafters for head in head_configs(one)]
+            return [head for one in config.drafters for head in heads(one)]
         case _:
             return []
-
-
-def _model_drafter(config: ModelDraftConfig, workshop: Workshop) -> Drafter:
-    runner = workshop.draft_runner(config)
-    other = workshop.other_tokenizer(config)
-    if other is None:
-        return ModelDrafter(runner, workshop.block_size, workshop.vocab_size)
-    sizes = workshop.vocab_size, runner.decoder.config.vocab_size
-    words = Vocabularies(workshop.tokenizer, other, *sizes)
-    return UniversalDrafter(runner, workshop.block_size, words)
 
 
 def draft_models(config: DrafterConfig) -> list[ModelDraftConfig]:
@@ -159,6 +163,6 @@ def check_drafter(config: DrafterConfig, tokenizer: Tokenizer) -> None:
     match config:
         case DatastoreConfig():
             open_index(config.path, tokenizer.fingerprint())
-        case FirstOfConfig():
+        case FirstOfConfig() | BestOfConfig():
             for one in config.drafters:
                 check_drafter(one, tokenizer)

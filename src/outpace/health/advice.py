@@ -1,0 +1,64 @@
+"""A record in a few sentences: what speculation brought, and what would be better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outpace.health.groups import PLAIN, Group, by_type, by_type_and_drafter, whole
+from outpace.record.row import Row
+
+_FEWEST = 10
+# A type whose best drafter is ahead by less than this is not worth a sentence.
+_AHEAD = 1.03
+
+
+def advice(rows: Sequence[Row]) -> list[str]:
+    """Sentences for people, the most general first; every number is a figure of the groups."""
+    if not rows:
+        return ["The record is empty: nothing can be said yet."]
+    sentences = [_overall(whole(rows))]
+    groups = by_type_and_drafter(rows)
+    for kind in by_type(rows):
+        sentences += _best(kind, [g for g in groups if g.request_type == kind.request_type])
+    return sentences
+
+
+def _overall(group: Group) -> str:
+    seconds, speedups = group.seconds, group.speedups
+    length = group.acceptance_length or 0.0
+    text = f"{len(group.parts)} requests came out at {length:.2f} tokens a target step"
+    if seconds is None:
+        return (
+            f"{text}. What that means in time is not known: no cost table was at hand "
+            "(num_speculative_tokens = auto measures one)."
+        )
+    slower = sum(one < 1 for one in speedups)
+    return (
+        f"{text}, {seconds[1] / seconds[0]:.2f} times as fast as plain decoding by the cost table; "
+        f"{slower} of {len(speedups)} were slower than that."
+    )
+
+
+def _best(kind: Group, groups: Sequence[Group]) -> list[str]:
+    """What is best for a type, where several drafters were seen, or that none pays."""
+    known = [
+        (seconds[1] / seconds[0], group)
+        for group in groups
+        if (seconds := group.seconds) is not None and len(group.speedups) >= _FEWEST
+    ]
+    if not known:
+        return []
+    known.sort(key=lambda one: -one[0])
+    speed, best = known[0]
+    name = kind.request_type
+    if speed < 1 and best.drafter != PLAIN:
+        return [
+            f"For {name}, nothing pays here: the best, {best.drafter}, is {speed:.2f} times as "
+            "fast as plain decoding. Plain decoding (none) would be better."
+        ]
+    if len(known) > 1 and speed > _AHEAD * known[1][0]:
+        return [
+            f"For {name}, {best.drafter} is best at {speed:.2f} times plain decoding, before "
+            f"{known[1][1].drafter} at {known[1][0]:.2f}."
+        ]
+    return []

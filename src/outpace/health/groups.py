@@ -1,0 +1,195 @@
+"""Rows brought together by type and drafter, and what each group's figures are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outpace.health.intervals import Share, quantile_of, share
+from outpace.record.row import DraftCounts, Row
+from outpace.spec.pace import quantile
+
+ALL = "all"
+PLAIN = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one drafter did for one request.
+
+    Where a request had several drafters its times are not told apart: they count for the last.
+    """
+
+    row: Row
+    draft: DraftCounts
+
+    @property
+    def drafter(self) -> str:
+        """The drafter's name, with k where the request fixed it."""
+        name, k = self.draft.drafter, self.row.features.get("num_speculative_tokens")
+        return name if k is None or name == PLAIN else f"{name}:k={k}"
+
+    @property
+    def timed(self) -> bool:
+        """Whether the request's times belong to this part."""
+        return self.row.drafts[-1] is self.draft
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than plain decoding by the cost table; None if not known."""
+        times = self.row.times
+        known = self.timed and times.plain_seconds is not None and times.clean_seconds > 0
+        return times.plain_seconds / times.clean_seconds if known else None  # type: ignore[operator]
+
+    @property
+    def load(self) -> float | None:
+        """Sequences in a step, in the mean over its clean steps."""
+        times = self.row.times
+        return times.sharing / times.clean_steps if self.timed and times.clean_steps else None
+
+    def tried(self, position: int) -> tuple[int, int]:
+        """(right, tried) at a draft position, counted from 0."""
+        if position >= len(self.draft.accepted_at):
+            return 0, 0
+        right = self.draft.accepted_at[position]
+        return right, right + self.draft.rejected_at[position]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parts of one type and drafter; ``all`` stands for every type or drafter."""
+
+    request_type: str
+    drafter: str
+    parts: tuple[Part, ...]
+
+    def total(self, name: str) -> int:
+        """The sum of a count over its parts."""
+        return sum(getattr(part.draft, name) for part in self.parts)
+
+    @property
+    def alpha(self) -> Share:
+        """Accepted over accepted and rejected guesses."""
+        return share(
+            [(p.draft.accepted, p.draft.accepted + p.draft.rejections) for p in self.parts]
+        )
+
+    @property
+    def positions(self) -> list[Share]:
+        """Conditional acceptance by draft position: right of those that were tried there."""
+        longest = max((len(part.draft.accepted_at) for part in self.parts), default=0)
+        found = [share([part.tried(at) for part in self.parts]) for at in range(longest)]
+        while found and found[-1].tried == 0:
+            found.pop()
+        return found
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens a target step."""
+        steps = self.total("steps")
+        return self.total("emitted") / steps if steps else None
+
+    @property
+    def speedups(self) -> list[float]:
+        """Of each request for which it is known."""
+        return [one for part in self.parts if (one := part.speedup) is not None]
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        """(spent, plain decoding by the cost table) of the steps that can be compared."""
+        pairs = [
+            (part.row.times.clean_seconds, part.row.times.plain_seconds or 0.0)
+            for part in self.parts
+            if part.speedup is not None
+        ]
+        return (sum(p[0] for p in pairs), sum(p[1] for p in pairs)) if pairs else None
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Why nothing was drafted, with steps."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            found.update(part.draft.reasons)
+        return found
+
+    def as_plain(self) -> dict[str, Any]:
+        """All figures, plain for JSON; the definitions are those of docs/record.md."""
+        steps, drafted = self.total("steps"), self.total("drafted")
+        seconds, speedups = self.seconds, self.speedups
+        timed = [part.row for part in self.parts if part.timed]
+        gaps, shares = Counter[int](), Counter[int]()
+        for row in timed:
+            gaps.update(row.times.steps)
+            shares.update(row.times.tokens)
+        first = [r.first_token_seconds for r in timed if r.first_token_seconds is not None]
+        return {
+            "type": self.request_type,
+            "drafter": self.drafter,
+            "requests": len(self.parts),
+            "tokens": self.total("emitted"),
+            "target_steps": steps,
+            "asked": self.total("asked"),
+            "drafted": drafted,
+            "accepted": self.total("accepted"),
+            "rejections": self.total("rejections"),
+            "asked_per_step": self.total("asked") / steps if steps else None,
+            "drafted_per_step": drafted / steps if steps else None,
+            "alpha": self.alpha.as_plain(),
+            "draft_acceptance_rate": self.total("accepted") / drafted if drafted else None,
+            "acceptance_length": self.acceptance_length,
+            "positions": [one.as_plain() for one in self.positions],
+            "spent_seconds": seconds[0] if seconds else None,
+            "plain_seconds": seconds[1] if seconds else None,
+            "speedup": seconds[1] / seconds[0] if seconds else None,
+            "speedup_requests": len(speedups),
+            "speedup_p5": quantile_of(speedups, 0.05),
+            "speedup_p50": quantile_of(speedups, 0.5),
+            "speedup_p95": quantile_of(speedups, 0.95),
+            "slower_share": sum(s < 1 for s in speedups) / len(speedups) if speedups else None,
+            "slower_by_5_percent_share": (
+                sum(s < 1 / 1.05 for s in speedups) / len(speedups) if speedups else None
+            ),
+            "step_seconds_p99": quantile(gaps, 0.99),
+            "token_seconds_p99": quantile(shares, 0.99),
+            "first_token_seconds_p50": quantile_of(first, 0.5),
+            "total_seconds_p50": quantile_of([row.total_seconds for row in timed], 0.5),
+            "preemptions": sum(row.preemptions for row in timed),
+            "reasons": dict(self.reasons.most_common()),
+        }
+
+
+def parts_of(rows: Iterable[Row]) -> list[Part]:
+    """Each drafter's part in each request."""
+    return [Part(row, draft) for row in rows for draft in row.drafts]
+
+
+def by_type_and_drafter(rows: Iterable[Row]) -> list[Group]:
+    """A group for each type and drafter that occur together, the largest type first."""
+    return _grouped(parts_of(rows), lambda p: (p.row.request_type, p.drafter))
+
+
+def by_type(rows: Iterable[Row]) -> list[Group]:
+    """A group for each type, all drafters together."""
+    return _grouped(parts_of(rows), lambda p: (p.row.request_type, ALL))
+
+
+def by_drafter(rows: Iterable[Row]) -> list[Group]:
+    """A group for each drafter, all types together."""
+    return _grouped(parts_of(rows), lambda p: (ALL, p.drafter))
+
+
+def whole(rows: Iterable[Row]) -> Group:
+    """All of them in one."""
+    return Group(ALL, ALL, tuple(parts_of(rows)))
+
+
+def _grouped(parts: Sequence[Part], key: Callable[[Part], tuple[str, str]]) -> list[Group]:
+    found: dict[tuple[str, str], list[Part]] = {}
+    sizes: Counter[str] = Counter()
+    for part in parts:
+        found.setdefault(key(part), []).append(part)
+        sizes[key(part)[0]] += 1
+    ordered = sorted(found.items(), key=lambda item: (-sizes[item[0][0]], item[0]))
+    return [Group(*names, tuple(members)) for names, members in ordered]

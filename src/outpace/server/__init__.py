@@ -1,0 +1,1 @@
+"""The server: OpenAI's protocol in front of an engine."""

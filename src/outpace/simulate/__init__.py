@@ -1,0 +1,1 @@
+"""Requests that are invented and time that is computed: the controllers' own code at any size."""
