@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tiny import write_checkpoint
-
 from outpace.cli import run
 
-WORDS = "fox dog sun add range hello fine number quick lazy brown jumps over sleeps".split()
+from tiny import write_checkpoint
+
+WORDS = ("fox", "dog", "sun", "add", "range", "hello", "fine", "number", "quick", "lazy")
 
 
 def tiny_target(folder: Path) -> Path:

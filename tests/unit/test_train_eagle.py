@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tiny_heads import read_eagle
-from train_cases import tiny_target
 
 from outpace.cache.pools import KVPool
 from outpace.model.batch import Batch
@@ -20,6 +18,9 @@ from outpace.train.eagle import EagleHead, depth_mask
 from outpace.train.export import export_eagle
 from outpace.train.start_eagle import eagle_shape, started_head
 from outpace.train.target_parts import TargetParts
+
+from tiny_heads import read_eagle
+from train_cases import tiny_target
 
 CPU = torch.device("cpu")
 LENGTH, DEPTHS = 7, 3
