@@ -54,10 +54,9 @@ def test_descending_raises_the_overlap(name: str) -> None:
     for _ in range(200):
         logits -= 0.5 * compare(p, logits.clone(), name).gradient  # type: ignore[arg-type]
     after = compare(p, logits.clone(), name).overlap.mean()  # type: ignore[arg-type]
-    # The gradients of overlaps vanish where there is none: they get there late, or later.
-    wanted = {"tv": before + 0.02, "acceptance": before + 0.2}
-    assert before < 0.5
-    assert after > wanted.get(name, 0.8)
+    # Those of the total variation come late where little overlaps yet.
+    gain = {"kl": 0.4, "mix": 0.4, "acceptance": 0.2, "tv": 0.02}[name]
+    assert after > before + gain
 
 
 def test_what_does_not_overlap_at_all_still_learns() -> None:

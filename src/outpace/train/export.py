@@ -16,6 +16,8 @@ from outpace.train.eagle import EagleHead
 from outpace.train.target_parts import TargetParts
 
 _FORMAT_VERSION = "0.9.0"  # of the speculators package whose fields these are
+# Under which name others find what is ours alone to call "demo".
+_PUBLISHED = {"demo": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
 def vocabulary_maps(vocabulary: Tensor, vocab_size: int) -> dict[str, Tensor]:
@@ -37,7 +39,7 @@ def eagle_config(head: EagleHead, target: TargetParts, depths: int) -> dict[str,
             "default_proposal_method": "greedy",
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": depths}],
             "verifier": {
-                "name_or_path": target.name,
+                "name_or_path": _PUBLISHED.get(target.name, target.name),
                 "architectures": [f"{config.model_type.title()}ForCausalLM"],
             },
         },
