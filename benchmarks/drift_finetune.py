@@ -1,6 +1,6 @@
 """How soon the drift alarm comes while a target is fine-tuned away from its draft, on real models.
 
-Usage: ``python benchmarks/drift_finetune.py [--model demo] [--noise 0.01,0.02,0.03] [--json]``
+Usage: ``python benchmarks/drift_finetune.py [--model demo] [--noise 0.03,0.06,0.09] [--json]``
 
 The draft is the model itself, so that it is right nearly always. Then the target's weights move
 step by step: noise is added to every linear layer, as a share of its own spread. Answers are as
@@ -72,7 +72,7 @@ def main() -> None:
     """Print what was seen at each step of the fine-tune."""
     parser = argparse.ArgumentParser(description="Time to detection on a synthetic fine-tune.")
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--noise", default="0.01,0.02,0.04", help="one step after the other")
+    parser.add_argument("--noise", default="0.03,0.06,0.09", help="one step after the other")
     parser.add_argument("--requests", type=int, default=120, help="at each step")
     parser.add_argument("--baseline", type=int, default=240, help="before the first step")
     parser.add_argument("--tokens", type=int, default=24)
