@@ -83,7 +83,8 @@ class Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(OSError):  # what was not sent, nobody will read
+                    pipe.close()
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -148,16 +148,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     check_drafter(config.drafter, tokenizer)
-    drafts = {
-        one: _Source.find(
-            one.model,
-            one.dtype,
-            one.quantization or _draft_quantization(config, device),
-            config.group_size,
-            device,
-        )
-        for one in draft_models(config.drafter)
-    }
+    drafts = {one: _find_draft(one, config, device) for one in draft_models(config.drafter)}
     others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
     proposed = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
     read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
@@ -197,6 +188,11 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     controller = _make_controller(config, costs)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
     return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
+
+
+def _find_draft(draft: ModelDraftConfig, config: EngineConfig, device: torch.device) -> _Source:
+    quantization = draft.quantization or _draft_quantization(config, device)
+    return _Source.find(draft.model, draft.dtype, quantization, config.group_size, device)
 
 
 def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:

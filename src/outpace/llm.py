@@ -17,6 +17,7 @@ from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafte
 from outpace.engine.ticket import Ticket
 from outpace.errors import InvalidValueError
 from outpace.model.heads.target import TargetMismatch
+from outpace.record.capture import Capture, open_capture
 from outpace.record.recorder import Recorder, open_recorder
 from outpace.record.taken import take_row
 from outpace.request import (
@@ -40,6 +41,8 @@ class LLM:
             or several joined by ``+`` (the first that proposes) or ``|`` (the surest).
         record: a file, or a recorder, that gets a row for each request; see docs/record.md.
         record_text: keep prompts and answers in it too.
+        capture: a file, or a capture, that keeps the token ids of prompts and answers to train and
+            judge drafts by.
         options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
             ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
             ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,
@@ -57,6 +60,7 @@ class LLM:
         *,
         record: str | os.PathLike[str] | Recorder | None = None,
         record_text: bool = False,
+        capture: str | os.PathLike[str] | Capture | None = None,
         **options: Any,
     ) -> None:
         check_type("model", model, str | os.PathLike, "a text or a path")
@@ -68,6 +72,7 @@ class LLM:
             raise InvalidValueError("option", sorted(unknown)[0], f"choose one of {fields}")
         config = EngineConfig(drafter=chosen, **options)
         self.recorder = open_recorder(record, keep_text=record_text)
+        self.capture = open_capture(capture)
         self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
         self.tokenizer = self._assembly.tokenizer
@@ -248,7 +253,10 @@ class LLM:
         return Ticket(request, self.engine.add(request), self.guarantee)
 
     def _record(self, ticket: Ticket) -> None:
-        """Hand a request that has ended to the record, if there is one."""
+        """Hand a request that has ended to record and capture, if there are any."""
+        if self.capture is not None:
+            answer = ticket.sequences[0].output.token_ids
+            self.capture.add_request(ticket.request, answer, self.model)
         if self.recorder is None:
             return
         text = None

@@ -120,7 +120,7 @@ def test_the_doctor_reads_a_record(record: str, capsys: pytest.CaptureFixture[st
     text = capsys.readouterr().out
     assert text.startswith("speculation: attention (105 requests · acceptance length")
     assert "! nothing-accepted: acceptance length is exactly 1.00" in text
-    assert "! time-lost: odd, model took" in text
+    assert "! time-lost: model took longer" in text
 
 
 @pytest.fixture

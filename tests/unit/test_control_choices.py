@@ -46,13 +46,17 @@ def test_the_gain_of_one_request_is_its_speedup() -> None:
 
 
 def test_under_load_others_wait_too() -> None:
-    drafted = costs(FLAT, {1: 0.002, 512: 0.002})
-    alone = predicted([Prospect("model", sure(0.9), 1.0)], drafted, Load(10, 100))
+    """Rows that cost are waited for by all; a draft model's pass is shared by all."""
     loaded = Load(10, 100, Others(15, 15))
-    assert alone.mean > 2
-    assert predicted([Prospect("model", sure(0.9), 1.0)], drafted, loaded).mean == 1.0
-    free = costs(FLAT)  # drafts that cost nothing gain the same in any company
-    assert predicted([Prospect("ngram", sure(0.9), 1.0)], free, loaded).mean > 4
+    steep = costs({1: 0.010, 16: 0.010, 512: 0.320})
+    drafted = costs(FLAT, {1: 0.002, 512: 0.002})
+    lookup, model = Prospect("ngram", sure(0.6), 1.0), Prospect("model", sure(0.6), 1.0)
+    assert predicted([lookup], steep, Load(10, 100)).mean > 2
+    assert predicted([lookup], steep, loaded).mean == 1.0
+    assert predicted([lookup], costs(FLAT), loaded).mean > 2  # free drafts gain in any company
+    assert (
+        predicted([model], drafted, Load(10, 100)).mean < predicted([model], drafted, loaded).mean
+    )
 
 
 def test_a_second_source_fills_what_the_first_leaves() -> None:

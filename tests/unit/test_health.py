@@ -10,7 +10,7 @@ from outpace.control.drift import Alarm
 from outpace.health.advice import advice
 from outpace.health.calibration import calibration
 from outpace.health.findings import NOTE, WARNING, find, fingerprint_mismatch
-from outpace.health.groups import by_drafter, by_type, by_type_and_drafter, whole
+from outpace.health.groups import by_drafter, by_type, by_type_and_drafter, plain_factor, whole
 from outpace.health.history import acceptance_over_time, find_drift, guesses_of
 from outpace.health.intervals import quantile_of, share
 from outpace.health.load import by_load, level_of
@@ -160,10 +160,28 @@ def test_a_context_that_is_too_short_for_the_draft() -> None:
 
 
 def test_time_that_is_lost_and_a_tail_that_is_slow() -> None:
-    assert names([row(i, speedup=0.9) for i in range(12)]) == {"time-lost": WARNING}
+    slow = [row(i, speedup=0.9, request_type=kind) for kind in ("code", "chat") for i in range(12)]
+    [finding] = find(slow)
+    assert (finding.name, finding.severity, finding.subject) == ("time-lost", WARNING, "ngram")
+    assert "chat (2.7 s instead of 2.4 s), code (2.7 s instead of 2.4 s)" in finding.text
+    assert set(finding.evidence) == {"code", "chat"}
     mixed = [row(i, speedup=3.0 if i % 2 else 0.8) for i in range(40)]
-    assert names(mixed) == {"slow-tail": NOTE}
-    assert find([row(i, undrafted(), speedup=0.9) for i in range(12)]) == []  # the table's error
+    [tail] = find(mixed)
+    assert (tail.name, tail.severity) == ("slow-tail", NOTE)
+    assert "20 of 40 of code" in tail.text
+
+
+def test_plain_requests_correct_the_cost_table() -> None:
+    """Everything took 1.25 times as long: the machine was busy, and drafts lose nothing."""
+    plain = [row(i, undrafted(), speedup=0.8) for i in range(12)]
+    drafted = [row(i, speedup=0.9) for i in range(12)]
+    assert plain_factor([*plain, *drafted]) == pytest.approx(1.25)
+    assert names([*plain, *drafted]) == {"cost-table-off": NOTE}
+    assert plain_factor(plain[:9]) == 1.0
+    # By the table 4.8 s in 5.67 s; plain decoding would have taken 6 s here.
+    assert "1.06 times as fast" in advice([*plain, *drafted])[0]
+    really = [row(i, speedup=0.7) for i in range(12)]
+    assert names([*plain, *really]) == {"time-lost": WARNING, "cost-table-off": NOTE}
 
 
 def test_preemptions() -> None:

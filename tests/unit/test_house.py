@@ -26,7 +26,7 @@ FLOORS = [
     {"health"},
     {"assembly", "report"},
     {"llm"},
-    {"demo", "bench", "plan", "prove", "doctor", "server"},
+    {"demo", "bench", "plan", "prove", "doctor", "server", "align"},
     {"simulate", "train"},
     {"cli"},
 ]

@@ -76,7 +76,7 @@ def test_members_that_are_alike_lean_on_each_other_and_others_do_not() -> None:
 
 def test_a_new_type_starts_with_what_others_know() -> None:
     rng = np.random.default_rng(2)
-    model = TypedAcceptance()
+    model = TypedAcceptance(half_life=2000)
     for _ in range(60):
         for name in ("chat", "code"):
             play(model, rng, name, lambda place: (0.8, 0.6, 0.4, 0.2)[place], 20)
@@ -88,7 +88,7 @@ def test_a_new_type_starts_with_what_others_know() -> None:
 
 def test_types_are_told_apart_and_places_too() -> None:
     rng = np.random.default_rng(3)
-    model = TypedAcceptance()
+    model = TypedAcceptance(half_life=2000)
     for _ in range(60):
         for name, curve in CURVES.items():
             play(model, rng, name, curve.__getitem__, 25)
@@ -101,7 +101,7 @@ def test_types_are_told_apart_and_places_too() -> None:
 
 def test_few_trials_of_a_type_hardly_move_it_and_many_do() -> None:
     rng = np.random.default_rng(4)
-    model = TypedAcceptance()
+    model = TypedAcceptance(half_life=2000)
     for _ in range(30):
         play(model, rng, "chat", lambda _: 0.5, 30)
     before = model.curve("code", "ngram", 1)[0].mean
@@ -130,7 +130,7 @@ def test_a_count_is_worth_half_after_the_half_life() -> None:
 def test_requests_that_differ_widen_the_interval() -> None:
     """1200 guesses of 12 requests, each of which is all right or all wrong, against 1200 alone."""
     rng = np.random.default_rng(5)
-    apart, alone = TypedAcceptance(), TypedAcceptance()
+    apart, alone = TypedAcceptance(half_life=2000), TypedAcceptance(half_life=2000)
     for i in range(40):
         play(apart, rng, "chat", lambda _, i=i: float(i % 2), 30, k=1)
         play(alone, rng, "chat", lambda _: 0.5, 30, k=1)
@@ -153,7 +153,7 @@ def test_the_design_effect_is_that_of_the_clusters() -> None:
 
 
 def test_found_shares_lean_on_the_other_types() -> None:
-    model = TypedAcceptance()
+    model = TypedAcceptance(half_life=2000)
     for i in range(400):
         model.asked("chat", "ngram", i % 4 == 0)
     assert model.found_share("chat", "ngram") == pytest.approx(0.25, abs=0.02)
@@ -164,7 +164,7 @@ def test_found_shares_lean_on_the_other_types() -> None:
 def calibrated(heterogeneity: float, honest: bool) -> float:
     """Share of cells within their interval over 240 requests of three types."""
     rng = np.random.default_rng(7)
-    model, calibration = TypedAcceptance(), Calibration()
+    model, calibration = TypedAcceptance(half_life=2000), Calibration()
     for _ in range(80):
         for name, curve in CURVES.items():
             shift = heterogeneity * rng.standard_normal()
@@ -239,7 +239,7 @@ def test_forced_guesses_are_sure_and_teach_nothing() -> None:
 
 def test_what_was_learned_survives_a_restart(tmp_path: Path) -> None:
     rng = np.random.default_rng(9)
-    model, sharpening = TypedAcceptance(), Sharpening()
+    model, sharpening = TypedAcceptance(half_life=2000), Sharpening()
     for name, curve in CURVES.items():
         for _ in range(30):
             play(model, rng, name, curve.__getitem__, 25)

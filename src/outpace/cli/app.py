@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from outpace.cli.align import app as align_app
 from outpace.cli.bench import app as bench_app
 from outpace.cli.calibrate import app as calibrate_app
 from outpace.cli.chat import chat
@@ -61,3 +62,4 @@ app.command()(report)
 app.command()(serve)
 app.command()(simulate)
 app.add_typer(train_app, name="train")
+app.add_typer(align_app, name="align")

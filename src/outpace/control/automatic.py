@@ -176,7 +176,16 @@ class AutomaticController:
         would never begin.
         """
         regime = self._regimes.setdefault(place, Regime())
-        if regime.decide(best.ratio):
+        price = 0.0
+        if regime.drafting is False and len(contenders) > 1:
+            # Arrears of all are the price of beginning anew, not a reason never to.
+            price = sum(
+                self.costs.draft(one.drafter).catching_up(one.behind, one.context)
+                for one in contenders
+            ) / self.costs.plain([one.context for one in contenders], beside)
+            ready = [replace(one, behind=min(one.behind, 2)) for one in contenders]
+            best = allocate(ready, self.costs, beside) if price else best
+        if regime.decide(best.ratio, price):
             return best.lengths
         if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside)):
             hoped = [replace(one, reach=reach([_HOPE] * len(one.reach))) for one in contenders]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from outpace.control.acceptance import reach
 from outpace.control.choice import Costs, Others
 from outpace.control.controller import LARGEST_AUTOMATIC_K
+from outpace.control.draft_cost import DraftCost
 from outpace.control.estimate import Estimate
 
 # What is paid once is spread over so many tokens at most: nobody knows when an answer ends.
@@ -121,17 +122,30 @@ def _best(curve: Sequence[float], seconds: Sequence[float], load: Load) -> tuple
 
 
 def _step_seconds(prospect: Prospect, costs: Costs, load: Load, most: int) -> list[float]:
-    """Seconds of a step by the length of this request's draft, from 0 to ``most``."""
+    """Seconds of a step by the length of this request's draft, from 0 to ``most``.
+
+    A draft model's pass is counted with the part that falls to one of the step's sequences: if
+    each were asked whether it alone would pay for a pass, none would ever begin. Whether enough of
+    them take part is decided for the batch, by `allocation.allocate`.
+    """
     rows = 1 + load.others.rows
     target, host = costs.target, costs.host
-    draft_cost = costs.draft(prospect.source)
-    draft = draft_cost.started()
+    cost = costs.draft(prospect.source)
     attention = target.attention(1, load.context)
-    once = draft_cost.catching_up(prospect.behind, load.context)
-    once /= max(1, min(load.room, _SPREAD))
+    once = cost.catching_up(prospect.behind, load.context) / max(1, min(load.room, _SPREAD))
     result = [target(rows) + host.at(rows) + attention]
     for length in range(1, most + 1):
-        draft.add(length - 1, min(prospect.behind, 2), load.context)
-        now = target(rows + length) + host.at(rows + length)
-        result.append(now + (1 + length) * attention + draft.seconds + once)
+        now = target(rows + length) + host.at(rows + length) + (1 + length) * attention
+        result.append(now + once + _draft_share(cost, prospect, load, length))
     return result
+
+
+def _draft_share(cost: DraftCost, prospect: Prospect, load: Load, length: int) -> float:
+    """One sequence's part of the seconds that drafts of this length take for all."""
+    if cost.table is None:
+        return cost.line.at(length)
+    sequences = 1 + load.others.sequences
+    first = min(prospect.behind, 2)
+    passes = cost.table(first * sequences) + (length - 1) * cost.table(sequences)
+    seen = cost.table.attention(first + length - 1, load.context)
+    return cost.factor * (passes / sequences + seen)

@@ -43,12 +43,14 @@ class Regime:
     quiet: int = 0
     pause: int = _SHORTEST_PAUSE
 
-    def decide(self, ratio: float) -> bool:
+    def decide(self, ratio: float, price: float = 0.0) -> bool:
         """Whether to draft.
 
         Args:
             ratio: expected tokens per second with the best drafts over those without; 0: nobody
                 has a guess to make.
+            price: of beginning to draft, in plain steps, once: drafters that were silent catch
+                up. It is paid when staying silent has cost as much.
         """
         if ratio <= 0:
             return False
@@ -56,7 +58,7 @@ class Regime:
             self.drafting = ratio > 1
         saved = math.log(ratio) * (-1 if self.drafting else 1)
         self.lost = max(self.lost + min(max(saved, -_MOST), _MOST), 0.0)
-        if self.lost > self.patience:
+        if self.lost > self.patience + (0.0 if self.drafting else price):
             self.drafting = not self.drafting
             self.lost = 0.0
             self.changes += 1

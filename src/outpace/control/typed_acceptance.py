@@ -19,7 +19,7 @@ from outpace.control.estimate import (
 from outpace.control.spread import Spread
 
 # A draft that was verified counts half after so many further ones of its type and source.
-HALF_LIFE = 2000.0
+HALF_LIFE = 400.0
 POSITIONS = 16
 MOST_POSITIONS, MOST_CELLS = 256, 8192
 

@@ -73,14 +73,17 @@ class Drafting:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
         return self._drafters[name].sources
 
-    def choices(self, late: bool) -> tuple[str, ...]:
-        """The drafters that a sequence may be given.
+    def choices(self, current: str) -> tuple[str, ...]:
+        """The drafters that a running sequence may have.
+
+        One that needs the target's hidden states from the beginning can be left, but not come to.
 
         Args:
-            late: some of it is computed already, so that one that needs the target's hidden
-                states from the beginning has missed them.
+            current: the one that it has.
         """
-        return tuple(name for name, one in self._drafters.items() if not late or one.taps is None)
+        return tuple(
+            name for name, one in self._drafters.items() if one.taps is None or name == current
+        )
 
     def wants_hidden(self, name: str) -> bool:
         """Whether a drafter looks at the target's hidden states."""

@@ -158,7 +158,7 @@ class Engine:
                 len(s.tokens),
                 self.drafting.sources(s.drafter),
                 s.request.request_type,
-                () if s.request.drafter else self.drafting.choices(late=s.num_computed > 0),
+                () if s.request.drafter else self.drafting.choices(s.drafter),
             )
             for s in running
         ]

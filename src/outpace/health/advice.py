@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outpace.health.groups import PLAIN, Group, by_type, by_type_and_drafter, whole
+from outpace.health.groups import (
+    PLAIN,
+    Group,
+    by_type,
+    by_type_and_drafter,
+    plain_factor,
+    whole,
+)
 from outpace.record.row import Row
 
 _FEWEST = 10
@@ -16,14 +23,16 @@ def advice(rows: Sequence[Row]) -> list[str]:
     """Sentences for people, the most general first; every number is a figure of the groups."""
     if not rows:
         return ["The record is empty: nothing can be said yet."]
-    sentences = [_overall(whole(rows))]
+    factor = plain_factor(rows)
+    sentences = [_overall(whole(rows), factor)]
     groups = by_type_and_drafter(rows)
     for kind in by_type(rows):
-        sentences += _best(kind, [g for g in groups if g.request_type == kind.request_type])
+        own = [group for group in groups if group.request_type == kind.request_type]
+        sentences += _best(kind.request_type, own, factor)
     return sentences
 
 
-def _overall(group: Group) -> str:
+def _overall(group: Group, factor: float) -> str:
     seconds, speedups = group.seconds, group.speedups
     length = group.acceptance_length or 0.0
     text = f"{len(group.parts)} requests came out at {length:.2f} tokens a target step"
@@ -32,33 +41,37 @@ def _overall(group: Group) -> str:
             f"{text}. What that means in time is not known: no cost table was at hand "
             "(num_speculative_tokens = auto measures one)."
         )
-    slower = sum(one < 1 for one in speedups)
+    slower = sum(factor * one < 1 for one in speedups)
+    by = "by the cost table"
+    if factor != 1.0:
+        by += f", which plain requests here say to be off {factor:.2f} times"
     return (
-        f"{text}, {seconds[1] / seconds[0]:.2f} times as fast as plain decoding by the cost table; "
+        f"{text}, {factor * seconds[1] / seconds[0]:.2f} times as fast as plain decoding {by}; "
         f"{slower} of {len(speedups)} were slower than that."
     )
 
 
-def _best(kind: Group, groups: Sequence[Group]) -> list[str]:
+def _best(kind: str, groups: Sequence[Group], factor: float) -> list[str]:
     """What is best for a type, where several drafters were seen, or that none pays."""
     known = [
-        (seconds[1] / seconds[0], group)
+        (factor * seconds[1] / seconds[0], group)
         for group in groups
-        if (seconds := group.seconds) is not None and len(group.speedups) >= _FEWEST
+        if (seconds := group.seconds) is not None
+        and len(group.speedups) >= _FEWEST
+        and group.drafter != PLAIN
     ]
     if not known:
         return []
     known.sort(key=lambda one: -one[0])
     speed, best = known[0]
-    name = kind.request_type
-    if speed < 1 and best.drafter != PLAIN:
+    if speed < 1:
         return [
-            f"For {name}, nothing pays here: the best, {best.drafter}, is {speed:.2f} times as "
+            f"For {kind}, nothing pays here: the best, {best.drafter}, is {speed:.2f} times as "
             "fast as plain decoding. Plain decoding (none) would be better."
         ]
     if len(known) > 1 and speed > _AHEAD * known[1][0]:
         return [
-            f"For {name}, {best.drafter} is best at {speed:.2f} times plain decoding, before "
+            f"For {kind}, {best.drafter} is best at {speed:.2f} times plain decoding, before "
             f"{known[1][1].drafter} at {known[1][0]:.2f}."
         ]
     return []

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outpace.control.drift import MIX, Alarm
-from outpace.health.groups import ALL, PLAIN, Group, Part, by_drafter, by_type_and_drafter
+from outpace.health.groups import (
+    ALL,
+    PLAIN,
+    Group,
+    Part,
+    by_drafter,
+    by_type_and_drafter,
+    plain_factor,
+)
 from outpace.health.intervals import Share, share
 from outpace.health.load import by_load
 from outpace.record.row import Row
@@ -18,6 +26,7 @@ _FEWEST_REQUESTS, _FEWEST_STEPS, _FEWEST_GUESSES = 10, 200, 100
 # A difference that is sure is not yet one that matters.
 _STEEP, _BY_LOAD, _LOST, _TAIL = 0.2, 0.1, 0.02, 0.1
 _LATER = 1.05
+_TABLE_OFF = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,12 @@ def find(rows: Sequence[Row], alarms: Iterable[Alarm] = ()) -> list[Finding]:
         found += never_engages(drafter)
         found += nothing_accepted(drafter)
         found += context_exceeded(drafter)
-    for group in by_type_and_drafter(rows):
+    groups, factor = by_type_and_drafter(rows), plain_factor(rows)
+    for group in groups:
         found += falls_with_position(group)
-        found += time_lost(group)
-        found += slow_tail(group)
+    found += time_lost(groups, factor)
+    found += slow_tail(groups, factor)
+    found += table_off(factor)
     found += falls_with_load(rows)
     found += preempted(rows)
     found += _drift(alarms)
@@ -161,48 +172,101 @@ def falls_with_position(group: Group) -> list[Finding]:
     return []
 
 
-def time_lost(group: Group) -> list[Finding]:
-    """Requests of this kind took longer than plain decoding would have."""
+def _losing(group: Group, factor: float) -> tuple[float, float] | None:
+    """(spent, plain) seconds of a group that took longer than plain decoding, else None."""
     seconds = group.seconds
     if seconds is None or not group.total("drafted") or len(group.speedups) < _FEWEST_REQUESTS:
-        return []
-    spent, plain = seconds
-    if spent <= (1 + _LOST) * plain:
-        return []
+        return None
+    spent, plain = seconds[0], factor * seconds[1]
+    return (spent, plain) if spent > (1 + _LOST) * plain else None
+
+
+def _told_by_drafter(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for drafter, text in told:
+        found.setdefault(drafter, []).append(text)
+    return found
+
+
+def time_lost(groups: Sequence[Group], factor: float = 1.0) -> list[Finding]:
+    """Types that took longer than plain decoding would have; one finding for each drafter.
+
+    Args:
+        groups: by type and drafter.
+        factor: what plain requests took over what the cost table says.
+    """
+    lost = [(group, pair) for group in groups if (pair := _losing(group, factor)) is not None]
+    told = _told_by_drafter(
+        (group.drafter, f"{group.request_type} ({spent:.1f} s instead of {plain:.1f} s)")
+        for group, (spent, plain) in lost
+    )
     return [
         Finding(
             "time-lost",
             WARNING,
-            _subject(group),
-            f"{_subject(group)} took {spent:.1f} s where plain decoding would have taken "
-            f"{plain:.1f} s by the cost table: {100 * (spent / plain - 1):.0f} % are lost",
-            "use none for this type, or num_speculative_tokens = auto, which drafts only where it "
-            "pays",
-            {"spent_seconds": spent, "plain_seconds": plain, "requests": len(group.speedups)},
+            drafter,
+            f"{drafter} took longer than plain decoding would have, by the cost table"
+            f"{_corrected(factor)}: {', '.join(texts)}",
+            "use none for these types"
+            + (", or num_speculative_tokens = auto" if ":k=" in drafter else ""),
+            {
+                group.request_type: {"spent_seconds": spent, "plain_seconds": plain}
+                for group, (spent, plain) in lost
+                if group.drafter == drafter
+            },
         )
+        for drafter, texts in told.items()
     ]
 
 
-def slow_tail(group: Group) -> list[Finding]:
-    """On average it pays, but many single requests are slower."""
-    speedups = group.speedups
-    if len(speedups) < 2 * _FEWEST_REQUESTS or not group.total("drafted"):
-        return []
-    slower = sum(one < 1 / _LATER for one in speedups)
-    seconds = group.seconds
-    if slower <= _TAIL * len(speedups) or seconds is None or seconds[0] > (1 + _LOST) * seconds[1]:
-        return []
+def slow_tail(groups: Sequence[Group], factor: float = 1.0) -> list[Finding]:
+    """Types that gain together, but with many single requests that are slower."""
+    told = []
+    counts: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        speedups = group.speedups
+        if len(speedups) < 2 * _FEWEST_REQUESTS or not group.total("drafted"):
+            continue
+        slower = sum(factor * one < 1 / _LATER for one in speedups)
+        if slower <= _TAIL * len(speedups) or _losing(group, factor) is not None:
+            continue
+        told.append((group.drafter, f"{slower} of {len(speedups)} of {group.request_type}"))
+        one = counts.setdefault(group.drafter, {})
+        one[group.request_type] = {"slower": slower, "requests": len(speedups)}
     return [
         Finding(
             "slow-tail",
             NOTE,
-            _subject(group),
-            f"{slower} of {len(speedups)} requests of {_subject(group)} ended more than 5 % later "
-            "than plain decoding by the cost table, although together they gain",
-            "look at the distribution of speed-ups; num_speculative_tokens = auto bounds the loss",
-            {"slower": slower, "requests": len(speedups)},
+            drafter,
+            f"with {drafter} single requests ended more than 5 % later than plain decoding by the "
+            f"cost table{_corrected(factor)}, although their types gain: {', '.join(texts)}",
+            "look at the distribution of speed-ups"
+            + ("; num_speculative_tokens = auto drafts less" if ":k=" in drafter else ""),
+            counts[drafter],
+        )
+        for drafter, texts in _told_by_drafter(told).items()
+    ]
+
+
+def table_off(factor: float) -> list[Finding]:
+    """Plain requests do not take what the cost table says."""
+    if 1 / _TABLE_OFF <= factor <= _TABLE_OFF:
+        return []
+    return [
+        Finding(
+            "cost-table-off",
+            NOTE,
+            ALL,
+            f"plain requests took {factor:.2f} times what the cost table says, so every speed-up "
+            f"by the table is {1 / factor:.2f} times what it should be",
+            "was the machine busy with something else? Findings and advice are corrected by it",
+            {"factor": factor},
         )
     ]
+
+
+def _corrected(factor: float) -> str:
+    return "" if factor == 1.0 else f" times {factor:.2f} (what plain requests here took)"
 
 
 def falls_with_load(rows: Sequence[Row]) -> list[Finding]:

@@ -13,6 +13,8 @@ from outpace.spec.pace import quantile
 
 ALL = "all"
 PLAIN = "none"
+# Plain requests that are needed to judge the cost table by.
+_FEWEST_PLAIN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,17 @@ def by_drafter(rows: Iterable[Row]) -> list[Group]:
 def whole(rows: Iterable[Row]) -> Group:
     """All of them in one."""
     return Group(ALL, ALL, tuple(parts_of(rows)))
+
+
+def plain_factor(rows: Iterable[Row]) -> float:
+    """What plain requests of the record took, over what the cost table says; 1 if few are there.
+
+    A cost table knows nothing of a machine that is busy with something else. Plain requests
+    beside the others do.
+    """
+    groups = [group for group in by_drafter(rows) if group.drafter == PLAIN]
+    seconds = groups[0].seconds if groups and len(groups[0].speedups) >= _FEWEST_PLAIN else None
+    return seconds[0] / seconds[1] if seconds and seconds[1] else 1.0
 
 
 def _grouped(parts: Sequence[Part], key: Callable[[Part], tuple[str, str]]) -> list[Group]:

@@ -1,17 +1,13 @@
-"""Rows on their way to disk, beside the work: whoever adds one never waits."""
+"""The record: a row for each request, written beside the work."""
 
 from __future__ import annotations
 
-import atexit
-import logging
 import os
-import queue
-import threading
-from contextlib import suppress
 
 from outpace.errors import InvalidValueError
-from outpace.record.bounded import BoundedTable, Bounds, Layout, RecordError, read_rows
+from outpace.record.bounded import Bounds, Layout, RecordError, read_rows
 from outpace.record.row import COLUMNS, Row, column_definitions, from_cells
+from outpace.record.writer import Writer
 
 LAYOUT = Layout(
     kind="record",
@@ -22,14 +18,10 @@ LAYOUT = Layout(
     names=COLUMNS,
 )
 DEFAULT_BOUNDS = Bounds(rows=100_000, bytes=256 * 2**20)
-_LOG = logging.getLogger("outpace")
-_MOST_AT_ONCE = 256
 
 
-class Recorder:
-    """Writes rows into a file from a thread of its own.
-
-    A full queue drops rows and counts them, because a slow disk must not slow answers down.
+class Recorder(Writer[Row]):
+    """Writes rows of requests into a file.
 
     Args:
         path: the file, made with mode 0600.
@@ -50,107 +42,8 @@ class Recorder:
         keep_text: bool = False,
         queue_size: int = 4096,
     ) -> None:
+        super().__init__(path, LAYOUT, bounds, queue_size)
         self.keep_text = keep_text
-        self.dropped = 0
-        self.written = 0
-        self.failure = ""
-        self._table = BoundedTable(path, LAYOUT, bounds)
-        self._report_damage()
-        self._queue: queue.Queue[Row | threading.Event | None] = queue.Queue(queue_size)
-        self._closed = threading.Lock()
-        self._open = True
-        self._thread = threading.Thread(target=self._write, name="outpace-record", daemon=True)
-        self._thread.start()
-        atexit.register(self.close)
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return str(self._table.path)
-
-    def add(self, row: Row) -> bool:
-        """Hand a row over; returns whether it was taken. Never waits, never fails."""
-        if self._open:
-            try:
-                self._queue.put_nowait(row)
-            except queue.Full:
-                pass
-            else:
-                return True
-        self.dropped += 1
-        return False
-
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until all rows that were added are on disk; returns whether they are."""
-        if not self._open:
-            return True
-        written = threading.Event()
-        with suppress(queue.Full):
-            self._queue.put(written, timeout=timeout)
-            return written.wait(timeout) and not self.failure
-        return False
-
-    def close(self, timeout: float = 10.0) -> None:
-        """Write what is waiting and let go of the file; a second call does nothing."""
-        with self._closed:
-            if not self._open:
-                return
-            self._open = False
-        atexit.unregister(self.close)
-        with suppress(queue.Full):
-            self._queue.put(None, timeout=timeout)
-        self._thread.join(timeout)
-        if self.dropped:
-            _LOG.warning("%s: %d requests were not recorded", self.path, self.dropped)
-
-    def _write(self) -> None:
-        going_on = True
-        while going_on:
-            rows: list[Row] = []
-            waiting: list[threading.Event] = []
-            item = self._queue.get()
-            while True:
-                if item is None:
-                    going_on = False
-                elif isinstance(item, Row):
-                    rows.append(item)
-                else:
-                    waiting.append(item)
-                if not going_on or len(rows) >= _MOST_AT_ONCE:
-                    break
-                try:
-                    item = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            self._append(rows)
-            for event in waiting:
-                event.set()
-        self._table.close()
-
-    def _append(self, rows: list[Row]) -> None:
-        if not rows:
-            return
-        aside = self._table.moved_aside
-        try:
-            self._table.append([row.as_cells() for row in rows])
-        except Exception as error:  # the thread must live on: the next rows may fit again
-            self.dropped += len(rows)
-            if not self.failure:  # once, not for each request
-                _LOG.warning("%s", error)
-            self.failure = str(error)
-            return
-        self.failure = ""
-        self.written += len(rows)
-        if self._table.moved_aside != aside:
-            self._report_damage()
-
-    def _report_damage(self) -> None:
-        if self._table.moved_aside is not None:
-            _LOG.warning(
-                "%s was damaged; it was moved to %s and a new one begun",
-                self._table.path,
-                self._table.moved_aside,
-            )
 
 
 def open_recorder(

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter
 
 from outpace.control.automatic import AutomaticController
+from outpace.control.choice import Costs
 from outpace.control.controller import Controller
+from outpace.control.routed import RoutedController
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.record.row import UNTYPED, Decision, DraftCounts, Row, StepTimes
 from outpace.request import Request
@@ -121,6 +123,13 @@ def _mean_context(sequences: Sequence[EngineSequence]) -> int:
     )
 
 
+def _costs(controller: Controller) -> Costs | None:
+    """What the controller knows of step times; None if it measures none."""
+    if isinstance(controller, RoutedController):
+        return _costs(controller.inner)
+    return controller.costs if isinstance(controller, AutomaticController) else None
+
+
 def _times(counts: Sequence[SpeculationCounts], controller: Controller, context: int) -> StepTimes:
     steps, tokens = Counter[int](), Counter[int]()
     for one in counts:
@@ -130,9 +139,9 @@ def _times(counts: Sequence[SpeculationCounts], controller: Controller, context:
     clean_tokens = sum(one.pace.clean_tokens for one in counts)
     sharing = sum(one.pace.sharing for one in counts)
     plain = None
-    if clean_steps and isinstance(controller, AutomaticController):
+    if clean_steps and (costs := _costs(controller)) is not None:
         company = max(1, round(sharing / clean_steps))
-        plain = clean_tokens * controller.costs.plain([context] * company)
+        plain = clean_tokens * costs.plain([context] * company)
     return StepTimes(
         steps=dict(sorted(steps.items())),
         tokens=dict(sorted(tokens.items())),

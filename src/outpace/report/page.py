@@ -48,7 +48,8 @@ def make_page(figures: Figures) -> str:
 
 
 def _short(figures: Figures) -> Section:
-    blocks = [f"<p>{escape(' '.join(figures['advice']))}</p>"]
+    listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in figures["advice"])
+    blocks = [f'<ul class="sentences">{listed}</ul>']
     blocks += [
         warning(f"{one['text']}. What to do: {one['advice']}.")
         for one in figures["findings"]

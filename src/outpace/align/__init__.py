@@ -1,0 +1,1 @@
+"""Bringing drafts and target together: captured prompts, and whether a new draft is better."""
