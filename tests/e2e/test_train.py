@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.skip(reason="what is learned in so few steps depends on the machine: bounds to be mended")
-
 from outpace import LLM, SamplingParams
 from outpace.cli import run
 from outpace.train.capture import _Run
