@@ -17,7 +17,7 @@ def tiny_target(folder: Path) -> Path:
     return write_checkpoint(folder, num_hidden_layers=4, max_position_embeddings=256)
 
 
-def write_prompts(file: Path, count: int = 40) -> Path:
+def write_prompts(file: Path, count: int = 60) -> Path:
     lines = [
         {"kind": ("chat", "code")[i % 2], "prompt": f"Say {WORDS[i % len(WORDS)]} {i} times."}
         for i in range(count)

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.skip(reason="what is learned in so few steps depends on the machine: bounds to be mended")
-
 from outpace import LLM, SamplingParams
 from outpace.cli import run
 from outpace.train.capture import _Run
@@ -169,3 +167,14 @@ def test_bad_input_is_one_line(tmp_path: Path, line: str, message: str, capsys: 
     assert out == ""
     assert message in err
     assert err.strip().startswith("error: ")
+
+
+def test_nothing_to_be_judged_by_is_refused_and_no_perfect_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    _, store = captured(tmp_path)
+    monkeypatch.setattr("outpace.train.recipes.is_held_out", lambda example: False)
+    capsys.readouterr()
+    assert run(f"train medusa {store} -o {tmp_path / 'heads'}".split()) == 1
+    assert "has no entry to be held out" in capsys.readouterr().err
+    assert not (tmp_path / "heads" / "head").exists()

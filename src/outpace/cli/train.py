@@ -283,6 +283,7 @@ def _ground(
     from outpace.train.recipes import Ground
     from outpace.train.store import Store
     from outpace.train.target_parts import TargetParts
+    from outpace.train.team import Team
 
     opened = [Store.open(Path(store).expanduser()) for store in stores]
     device = machine.torch_device()
@@ -300,6 +301,7 @@ def _ground(
         choices.held_out_tokens,
         device,
         choices.resume,
+        Team.join(),
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from outpace.errors import InvalidValueError
 from outpace.train.store import Example, Store
 
-_HELD_OUT_OF = 50  # one entry in so many is for validation
+_HELD_OUT_OF = 20  # one entry in so many is for validation
 _MIXED_SHARDS = 4
 
 

@@ -146,6 +146,8 @@ class Loop:
         began = time.monotonic() - state.seconds
         looked = state.seconds
         leads = self._team.rank == 0
+        for parameter in self._task.module.parameters():
+            self._team.share(parameter.data)
         feed = iter(batches)
         try:
             while (progress := self._team.agree(self._progress())) < 1.0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from outpace.errors import InvalidValueError
-from outpace.train.batches import Feed, TrainBatch, held_out
+from outpace.train.batches import Feed, TrainBatch, held_out, is_held_out
 from outpace.train.draft import DraftOptions, DraftTask, export_draft, new_draft, old_draft
 from outpace.train.eagle_task import EagleOptions, EagleTask
 from outpace.train.export import export_eagle
@@ -29,6 +29,7 @@ from outpace.train.start_eagle import eagle_shape, started_head, stream_scale
 from outpace.train.states import TargetStates
 from outpace.train.store import Store
 from outpace.train.target_parts import TargetParts
+from outpace.train.team import Team
 from outpace.train.vocabulary import kept_vocabulary, likely_tokens
 
 FINAL, START = "head", "start"
@@ -62,6 +63,7 @@ class Ground:
         held_out_tokens: of validation.
         device: where it trains.
         resume: go on from the folder's checkpoint.
+        team: the processes that train together; the first of them writes.
     """
 
     target: TargetParts
@@ -72,6 +74,7 @@ class Ground:
     held_out_tokens: int
     device: torch.device
     resume: bool
+    team: Team = field(default_factory=Team)
 
     def check(self) -> None:
         """Refuse stores of another target, or with too little in them.
@@ -85,14 +88,22 @@ class Ground:
             )
         for store in self.stores:
             self.target.check(store)
-        tokens = 0
+        tokens, held_out = 0, False
         for example in (example for store in self.stores for example in store):
             tokens += len(example.token_ids)
-            if tokens >= _FEWEST_TOKENS:
+            held_out = held_out or is_held_out(example)
+            if held_out and tokens >= _FEWEST_TOKENS:
                 return
         folders = ", ".join(str(store.folder) for store in self.stores)
-        way_out = f"has {tokens} tokens, fewer than {_FEWEST_TOKENS}: too few; capture more"
-        raise InvalidValueError("store", folders, way_out)
+        problem = f"has {tokens} tokens, fewer than {_FEWEST_TOKENS}: too few"
+        if tokens >= _FEWEST_TOKENS:
+            problem = "has no entry to be held out, so that nothing could be judged"
+        raise InvalidValueError("store", folders, f"{problem}; capture more")
+
+    @property
+    def begins(self) -> bool:
+        """Whether this process writes how the drafter was before it learned."""
+        return self.team.rank == 0 and not self.resume
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -101,7 +112,7 @@ class Ground:
 
     def batches(self, seed: int) -> tuple[Iterator[TrainBatch], list[TrainBatch]]:
         """What is trained on, and what is held out, with states."""
-        feed: Any = Feed(self.stores, self.max_tokens, seed)
+        feed: Any = Feed(self.stores, self.max_tokens, seed + self.team.rank)
         validation: Any = held_out(self.stores, self.max_tokens, self.held_out_tokens)
         if not all(store.info.states for store in self.stores):
             states = TargetStates(self.target, self.taps, self.max_tokens, self.device)
@@ -118,7 +129,7 @@ class Ground:
     ) -> LoopState:
         """Train, from the checkpoint if that is wanted."""
         task.module.to(self.device)
-        loop = Loop(task, self.folder, self.loop, self.device)
+        loop = Loop(task, self.folder, self.loop, self.device, self.team)
         if self.resume:
             loop.resume()
         return loop.run(feed, validation, watch.step, watch.look, save)
@@ -149,10 +160,11 @@ def train_eagle(
         ),
         ground.resume,
     )
+    vocabulary = ground.team.share(vocabulary.contiguous())
     shape = eagle_shape(target.config, ground.taps, len(vocabulary))
     scale = stream_scale(first, target.config.hidden_size)
     head = started_head(shape, target.weights, target.config, vocabulary, scale)
-    if not ground.resume or not (folder / START).is_dir():
+    if ground.begins:
         export_eagle(folder / START, head, vocabulary, target, options.depths + 1)
     task = EagleTask(
         head.to(ground.device), embedding, table, vocabulary.to(ground.device), options
@@ -189,7 +201,7 @@ def train_medusa(
         ranks = rank_accuracies(heads, table, judged, ranks=8)
         export_medusa(ground.folder / name, heads, target, ranks)
 
-    if not ground.resume:
+    if ground.begins:
         heads.to(ground.device)
         save(LoopState(), START)
     return ground.run(MedusaTask(heads, table, options), save, watch, feed, validation)
@@ -222,6 +234,6 @@ def train_draft(
     def save(state: LoopState, name: str = FINAL) -> None:
         export_draft(ground.folder / name, model, target, {"outpace_tokens": state.tokens})
 
-    if not ground.resume:
+    if ground.begins:
         save(LoopState(), START)
     return ground.run(DraftTask(model, table, options), save, watch, feed, validation)

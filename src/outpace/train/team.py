@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from outpace.errors import InvalidValueError
 
@@ -60,6 +60,12 @@ class Team:
             gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
         ):
             gradient.copy_(value.view_as(gradient))
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """The tensor of the first process, written into that of each other."""
+        if self.size > 1:
+            dist.broadcast(tensor, 0)
+        return tensor
 
     def agree(self, value: float) -> float:
         """The first process's value, for all."""
