@@ -143,7 +143,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         OutpaceError: a model is missing or damaged, a draft does not fit, or memory does not
             suffice; everything that can be checked is checked before weights are loaded.
     """
-    device = _choose_device(config.device)
+    device = choose_device(config.device)
     _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
@@ -270,7 +270,12 @@ def _proposed(
     return {*range(min(config.draft_vocabulary, size)), *ends}
 
 
-def _choose_device(name: str | None) -> torch.device:
+def choose_device(name: str | None) -> torch.device:
+    """The device of a name; None: the GPU if there is one.
+
+    Raises:
+        InvalidValueError: it is not there.
+    """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

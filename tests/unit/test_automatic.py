@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from outpace.control.allocation import allocate
 from outpace.control.automatic import AutomaticController
-from outpace.control.choice import Contender, Costs, Others, choose
+from outpace.control.choice import Contender, Costs, Others
 from outpace.control.controller import (
     Candidate,
     Controller,
@@ -159,6 +160,14 @@ def contender(reach: Sequence[float], context: int = 0) -> Contender:
 
 def costs(target: dict[int, float]) -> Costs:
     return Costs(CostTable(target), OnlineLine(), {"drafter": DraftCost()})
+
+
+def choose(
+    contenders: Sequence[Contender], steps: Costs, others: Others | None = None
+) -> list[int]:
+    """The lengths that pay, by more than a hundredth."""
+    best = allocate(contenders, steps, others)
+    return best.lengths if best.ratio > 1.01 else [0] * len(contenders)
 
 
 def test_rows_go_where_they_buy_most() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from outpace.control.acceptance import reach
 from outpace.control.allocation import allocate
-from outpace.control.choice import Contender, Costs, Others, choose
+from outpace.control.choice import Contender, Costs, Others
 from outpace.control.cost import CostTable
 from outpace.control.counterfactual import Logged, value
 from outpace.control.draft_cost import DraftCost
@@ -21,6 +21,8 @@ from outpace.control.regime import Regime
 from outpace.control.router import Options, Router
 from outpace.control.tail import RequestTime, percentile, speedups, token_times
 from outpace.errors import InvalidValueError
+
+from guess_by_guess import choose
 
 FLAT = dict.fromkeys((1, 512), 0.010)
 

@@ -197,13 +197,9 @@ class MachineChoices:
         """
         import torch
 
+        from outpace.assembly import choose_device
+
         if self.threads is not None:
             check_integer("threads", self.threads, 1, 1024)
             torch.set_num_threads(self.threads)
-        name = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            device = torch.device(name)
-            torch.zeros(1, device=device).item()
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            raise InvalidValueError("device", name, "is not available here; try cpu") from error
-        return device
+        return choose_device(self.device)

@@ -8,15 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.control.choice import Contender, Costs, Others
+from outpace.control.choice import SPREAD, Contender, Costs, Others
 from outpace.control.cost import CostTable
 
 # A guess that is emitted less often than this is not worth looking at.
 _LEAST_GAIN = 0.01
 # Once so much is lost, more rows do not bring it back.
 _HOPELESS = 0.5
-# A cost that is paid once is spread over so many tokens at most.
-_SPREAD = 256
 # Longest drafts to which a search with a draft model is also confined.
 _SHARED_LENGTHS = (1, 2, 3)
 
@@ -134,7 +132,7 @@ def _once(contenders: Sequence[Contender], costs: Costs) -> _Floats:
     return np.array(
         [
             costs.draft(one.drafter).catching_up(one.behind, one.context)
-            / max(1, min(one.room, _SPREAD))
+            / max(1, min(one.room, SPREAD))
             for one in contenders
         ]
     )

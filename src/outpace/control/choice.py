@@ -1,8 +1,7 @@
-"""The choice of draft lengths for a whole step: the next row goes where it buys most."""
+"""What drafts of a step promise and cost, guess by guess."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,15 +9,8 @@ from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, GrowingDraft
 from outpace.control.line import OnlineLine
 
-# A guess that is emitted less often than this is not worth looking at.
-_LEAST_GAIN = 0.01
-# Drafting must promise so much more than not drafting to begin, and so much less to end:
-# estimates are noisy.
-TO_BEGIN, TO_GO_ON = 1.01, 0.97
-# Once so much is lost, more rows do not bring it back.
-_HOPELESS = 0.5
 # A cost that is paid once is spread over so many tokens at most.
-_SPREAD = 256
+SPREAD = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,58 +67,15 @@ class Costs:
         return seconds + sum(self.target.attention(1, context) for context in contexts)
 
 
-def choose(
-    contenders: Sequence[Contender],
-    costs: Costs,
-    others: Others | None = None,
-    margin: float = TO_BEGIN,
-) -> list[int]:
-    """The draft lengths with the most expected tokens per second, one for each contender.
-
-    Gains of further guesses only fall, so the best allocation of any number of rows takes the
-    largest gains: guesses are added in their order, and the best of all stages wins. Costs are
-    stairs rather than slopes, so the search does not stop at the first stage that loses.
-
-    Args:
-        contenders: whose lengths are chosen.
-        costs: of a step.
-        others: who else is in the step.
-        margin: how many times the rate without drafts must be reached.
-    """
-    step = _Step(contenders, costs, others or Others())
-    best = [0] * len(contenders)
-    best_rate = step.rate() * margin
-    queue = [
-        (-one.reach[0] * one.found, i)
-        for i, one in enumerate(contenders)
-        if len(one.reach) and one.found > 0
-    ]
-    heapq.heapify(queue)
-    while queue:
-        gain, index = heapq.heappop(queue)
-        if -gain < _LEAST_GAIN:
-            break
-        step.add(index)
-        rate = step.rate()
-        if rate < _HOPELESS * best_rate:
-            break
-        if rate > best_rate:
-            best_rate, best = rate, list(step.lengths)
-        one, length = contenders[index], step.lengths[index]
-        if length < len(one.reach):
-            heapq.heappush(queue, (-one.reach[length] * one.found, index))
-    return best
-
-
 def rate(contender: Contender, length: int, costs: Costs, others: Others) -> float:
     """Tokens per second of a step in which one sequence has a draft of that length."""
-    step = _Step([contender], costs, others)
+    step = GrowingStep([contender], costs, others)
     for _ in range(length):
         step.add(0)
     return step.rate()
 
 
-class _Step:
+class GrowingStep:
     """An allocation that grows, and its expected tokens and time."""
 
     def __init__(self, contenders: Sequence[Contender], costs: Costs, others: Others) -> None:
@@ -157,7 +106,7 @@ class _Step:
         draft = self._drafts.setdefault(one.drafter, cost.started())
         draft.add(length, min(one.behind, 2), one.context)
         # A sequence that catches up pays for it with each token of its own.
-        once = cost.catching_up(one.behind, one.context) / max(1, min(one.room, _SPREAD))
+        once = cost.catching_up(one.behind, one.context) / max(1, min(one.room, SPREAD))
         self._catching_up += once * (gain + (length == 0))
 
     def rate(self) -> float:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from outpace.control.cost import CostTable
+from outpace.whole_file import write_whole
 
 FORMAT_VERSION = 2
 _MOST_FILES = 64
@@ -175,23 +173,13 @@ def _difference(found: Any, wanted: Mapping[str, Any]) -> str:
 
 
 def _write(file: Path, setting: Setting, table: CostTable) -> None:
-    """Write beside and rename, so that nobody ever reads half a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "format": FORMAT_VERSION,
         "measured": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "setting": setting.as_plain(),
         "table": table.as_plain(),
     }
-    descriptor, name = tempfile.mkstemp(prefix=".costs-", suffix=".tmp", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(json.dumps(content, indent=2) + "\n")
-        os.replace(name, file)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    write_whole(file, json.dumps(content, indent=2) + "\n")
 
 
 def _prune(folder: Path) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from outpace.control.sharpen import Sharpening
 from outpace.control.typed_acceptance import HALF_LIFE, TypedAcceptance
+from outpace.whole_file import write_whole
 
 FORMAT_VERSION = 1
 _MOST_BYTES = 16 << 20
 
 
 def save(file: Path, acceptance: TypedAcceptance, sharpening: Sharpening, pair: str) -> None:
-    """Write beside and rename, so that nobody ever reads half a file.
+    """Keep what was learned, in place of what was kept before.
 
     Args:
         file: in a folder that is made if need be.
@@ -33,16 +31,7 @@ def save(file: Path, acceptance: TypedAcceptance, sharpening: Sharpening, pair: 
         "acceptance": acceptance.as_plain(),
         "sharpening": sharpening.as_plain(),
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=".learned-", suffix=".tmp", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(json.dumps(content, allow_nan=False) + "\n")
-        os.replace(name, file)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    write_whole(file, json.dumps(content, allow_nan=False) + "\n")
 
 
 def restore(

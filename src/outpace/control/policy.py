@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from outpace.config.toml_file import read_toml
 from outpace.control.rules import NAME, NAME_IN_WORDS
 from outpace.errors import InvalidValueError
 
@@ -55,11 +55,7 @@ def read_policy(path: str | Path, drafters: Collection[str] | None = None) -> Dr
     Raises:
         InvalidValueError: the file cannot be read, or says what it cannot.
     """
-    try:
-        content = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidValueError("policy", str(path), f"cannot be read: {reason}") from error
+    content = read_toml("policy", path)
     unknown = sorted(set(content) - {"default", "types"})
     if unknown:
         raise InvalidValueError("policy", unknown[0], "write [default] and [types.NAME] alone")

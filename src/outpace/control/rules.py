@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outpace.config.toml_file import read_toml
 from outpace.control.features import Features
 from outpace.errors import InvalidValueError
 
@@ -125,11 +125,7 @@ def read_rules(path: str | Path) -> list[Rule]:
     Raises:
         InvalidValueError: the file cannot be read, or says what it cannot.
     """
-    try:
-        content = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidValueError("type rules", str(path), f"cannot be read: {reason}") from error
+    content = read_toml("type rules", path)
     unknown = sorted(set(content) - {"type"})
     if unknown:
         raise InvalidValueError("type rules", unknown[0], "write [[type]] tables alone")

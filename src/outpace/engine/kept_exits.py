@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +18,7 @@ from outpace.engine.costs import machine_here
 from outpace.engine.exits import ExitFigure, Layers, measure_exits
 from outpace.model.fingerprint import fingerprint
 from outpace.model.runner import ModelRunner
+from outpace.whole_file import write_whole
 
 FORMAT_VERSION = 1
 # About how long the search may take where nobody asked for it, at the first use.
@@ -105,21 +103,10 @@ class Calibration:
         return layers if layers and fits and ascending and len(layers) < num_layers else None
 
     def _write(self, figures: Sequence[ExitFigure]) -> None:
-        """Write beside and rename, so that nobody ever reads half a file."""
-        file = self.file
-        file.parent.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT_VERSION,
             "calibrated": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "setting": self._setting,
             "figures": [asdict(figure) for figure in figures],
         }
-        descriptor, name = tempfile.mkstemp(prefix=".exits-", suffix=".tmp", dir=file.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(json.dumps(content, indent=1) + "\n")
-            os.replace(name, file)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        write_whole(self.file, json.dumps(content, indent=1) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.config import check_integer, check_number
+from outpace.config.toml_file import read_toml
 from outpace.errors import InvalidValueError
 
 _LONGEST_DRAFT = 64
@@ -173,11 +173,7 @@ def read_workload(path: str | Path) -> Workload:
     Raises:
         InvalidValueError: the file cannot be read, or says what it cannot.
     """
-    try:
-        content = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidValueError("workload", str(path), f"cannot be read: {reason}") from error
+    content = read_toml("workload", path)
     return Workload.of([_profile(name, table) for name, table in content.items()])
 
 
