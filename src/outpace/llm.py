@@ -21,6 +21,7 @@ from outpace.record.capture import Capture, open_capture
 from outpace.record.recorder import Recorder, open_recorder
 from outpace.record.taken import take_row
 from outpace.request import (
+    OTHER,
     Request,
     RequestOutput,
     SamplingParams,
@@ -284,7 +285,7 @@ class LLM:
             params=params,
             prediction=tuple(expected),
             drafter=drafter,
-            request_type=request_type or "",
+            request_type=request_type or OTHER,
         )
 
     def _token_ids(self, prompt: Prompt) -> tuple[int, ...]:

@@ -15,6 +15,9 @@ MAX_STOP_STRINGS = 64
 MAX_TOP_LOGPROBS = 100
 MAX_SAMPLES = 128
 
+# The type of requests that have none.
+OTHER = "other"
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -173,7 +176,8 @@ class Request:
         num_speculative_tokens: overrides the engine's k for this request; None: the engine's.
         tenant: whose request it is; cached text and learned guesses are not shared between
             tenants.
-        request_type: what it is counted and routed as; see `control.types`.
+        request_type: what it is counted and routed as; see `control.types`. Without one it is
+            ``OTHER``.
     """
 
     request_id: str
@@ -183,7 +187,7 @@ class Request:
     drafter: str | None = None
     num_speculative_tokens: int | None = None
     tenant: str = ""
-    request_type: str = "other"
+    request_type: str = OTHER
 
 
 @dataclass(frozen=True, slots=True)

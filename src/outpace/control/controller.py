@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from outpace.request import OTHER
+
 LARGEST_AUTOMATIC_K = 15
 
 
@@ -27,7 +29,7 @@ class Candidate:
     requested: int | None
     context: int = 0
     sources: tuple[str, ...] = ()
-    request_type: str = "other"
+    request_type: str = OTHER
     choices: tuple[str, ...] = ()
 
 

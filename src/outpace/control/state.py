@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outpace.control.acceptance import Acceptance
+from outpace.request import OTHER
 
 _SEQUENCE_DECAY = 0.97
 SHORTEST_PAUSE, LONGEST_PAUSE = 8, 128
@@ -82,7 +83,7 @@ class SequenceState:
     allowed: dict[str, int] = field(default_factory=dict)
     loss: float = 0.0
     emitted: int = 0
-    request_type: str = "other"
+    request_type: str = OTHER
     promised: float = 0.0
 
     def source(self, name: str) -> SourceState:

@@ -9,8 +9,7 @@ from outpace.config import check_integer
 from outpace.control.features import Features
 from outpace.control.rules import BUILT_IN, NAME, NAME_IN_WORDS, Rule, names
 from outpace.errors import InvalidValueError
-
-OTHER = "other"
+from outpace.request import OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from typing import Any
 
 from outpace.errors import InvalidValueError
 from outpace.record.bounded import Bounds, Layout, RecordError, delete_file, read_rows
-from outpace.record.row import UNTYPED
 from outpace.record.writer import Writer
-from outpace.request import Request
+from outpace.request import OTHER, Request
 
 DEFAULT_BOUNDS = Bounds(rows=20_000, bytes=256 * 2**20)
 
@@ -80,7 +79,7 @@ class Capture(Writer[Captured]):
         return self.add(
             Captured(
                 time.time(),
-                request.request_type or UNTYPED,
+                request.request_type or OTHER,
                 model,
                 tuple(request.prompt_token_ids),
                 tuple(answer),

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, get_type_hints
 
-UNTYPED = "other"
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:

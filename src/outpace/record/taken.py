@@ -12,8 +12,8 @@ from outpace.control.choice import Costs
 from outpace.control.controller import Controller
 from outpace.control.routed import RoutedController
 from outpace.engine.sequence import Sequence as EngineSequence
-from outpace.record.row import UNTYPED, Decision, DraftCounts, Row, StepTimes
-from outpace.request import Request
+from outpace.record.row import Decision, DraftCounts, Row, StepTimes
+from outpace.request import OTHER, Request
 from outpace.spec.statistics import SpeculationCounts
 
 
@@ -48,7 +48,7 @@ def take_row(
         arrived=wall - (now - arrived),
         first_token_seconds=min(began) - arrived if began else None,
         total_seconds=ended - arrived,
-        request_type=request.request_type or UNTYPED,
+        request_type=request.request_type or OTHER,
         drafter=first.drafter,
         model=model,
         verification=rule,

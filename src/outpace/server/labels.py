@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from outpace.errors import InvalidValueError
+from outpace.request import OTHER
 
 HEADER = "X-Outpace-Request-Type"
 FIELD = "request_type"
-OTHER = "other"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
 
 
