@@ -20,6 +20,7 @@ from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.control.estimate import Estimate
 from outpace.control.gain import Prospect
+from outpace.control.lengths import AnswerLengths
 from outpace.control.line import OnlineLine
 from outpace.control.regime import Regime
 from outpace.control.state import SequenceState, SourceState
@@ -29,11 +30,13 @@ from outpace.control.typed_acceptance import TypedAcceptance
 _TRIES_SHARE = 0.006
 # With this much acceptance drafting must pay, or it is not tried at all.
 _HOPE = 0.95
+# Answers of which fewer tokens are to come are short.
+_SHORT = 64
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
 _DEAR = "drafting costs more than it brings here"
-_HOPELESS = "drafting would cost more than it brings even if nearly every guess were right"
+_HOPELESS = "drafting would cost more than it brings even if it went as well as can be hoped"
 _LOST = "drafting has cost this request too much already"
 
 
@@ -59,14 +62,13 @@ class _Chance:
     instead: float = 0.0
 
     def is_hopeful(self, costs: Costs) -> bool:
-        """Whether it would be drafted for if nearly every guess were right.
+        """Whether it would be drafted for at the best that can be hoped for.
 
         With the others as they are: a draft model's pass that is made for them anyway costs
         hardly more with one more row.
         """
         rivals = list(self.rivals)
-        hoped = reach([_HOPE] * len(self.contender.reach))
-        rivals[self.index] = replace(self.contender, reach=hoped)
+        rivals[self.index] = _at_best(self.contender)
         best = allocate(rivals, costs, self.beside)
         return best.ratio > 1 and best.lengths[self.index] > 0
 
@@ -110,6 +112,7 @@ class AutomaticController:
         self.costs = Costs(cost, OnlineLine(), by_name)
         self._sequences: dict[int, SequenceState] = {}
         self.history = history or TypedAcceptance()
+        self.lengths = AnswerLengths()
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
 
     @property
@@ -124,6 +127,7 @@ class AutomaticController:
         for i, candidate in enumerate(candidates):
             state = self._state(candidate.seq_id)
             state.request_type = candidate.request_type
+            state.limit = state.emitted + candidate.room + 1
             state.allowed = dict.fromkeys(_sources(candidate), budgets[i].tokens)
             if candidate.requested is not None or not budgets[i].tokens:
                 continue
@@ -188,7 +192,7 @@ class AutomaticController:
         if regime.decide(best.ratio, price):
             return best.lengths
         if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside)):
-            hoped = [replace(one, reach=reach([_HOPE] * len(one.reach))) for one in contenders]
+            hoped = [_at_best(one) for one in contenders]
             if allocate(hoped, self.costs, beside).ratio > 1:
                 return [min(1, len(one.reach)) for one in contenders]
         return [0] * len(contenders)
@@ -223,19 +227,27 @@ class AutomaticController:
     def _contender(self, candidate: Candidate, most: int, name: str) -> Contender:
         source = self._state(candidate.seq_id).source(name)
         usual = self.history.curve(candidate.request_type, name, most)
+        likeness = self.history.likeness(name)
         usually_found = self.history.found_share(candidate.request_type, name)
+        behind = source.behind(candidate.context)
+        more = self.expected_more(candidate) if behind > 2 else candidate.room
+        # A short answer leaves no time to win back what reading the prompt in vain has cost.
+        cautious = behind > 2 and more < _SHORT and not source.counts.tried
+        highs = [min(one.high, _HOPE) for one in usual] if cautious else []
         return Contender(
             drafter=name,
-            reach=reach(
-                leaning_on(
-                    source.acceptance, [one.mean for one in usual], self.history.likeness(name)
-                )
-            ),
+            reach=reach(leaning_on(source.acceptance, [one.mean for one in usual], likeness)),
             found=found_share(source.acceptance, usually_found),
-            behind=source.behind(candidate.context),
+            behind=behind,
             context=candidate.context,
-            room=candidate.room,
+            more=more,
+            hoped=reach(leaning_on(source.acceptance, highs, likeness)) if cautious else (),
         )
+
+    def expected_more(self, candidate: Candidate) -> float:
+        """Tokens that a sequence will likely have yet, by its type and how far it is."""
+        emitted = self._state(candidate.seq_id).emitted
+        return self.lengths.expected_more(candidate.request_type, emitted, candidate.room)
 
     def _settle(self, state: SequenceState, some: _Chances, others: Others) -> Budget:
         """The chosen lengths, or nothing, or a try."""
@@ -376,9 +388,15 @@ class AutomaticController:
         """See `Controller.forget`."""
         state = self._sequences.pop(seq_id, None)
         if state is not None:
+            ended = state.emitted < state.limit
+            self.lengths.record(state.request_type, state.emitted, ended)
             for name, source in state.sources.items():
                 if source.counts.tried:
                     self.history.ended(state.request_type, name, source.counts)
+
+
+def _at_best(one: Contender) -> Contender:
+    return replace(one, reach=one.hoped or reach([_HOPE] * len(one.reach)))
 
 
 def _sources(candidate: Candidate) -> tuple[str, ...]:

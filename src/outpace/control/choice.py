@@ -11,6 +11,8 @@ from outpace.control.line import OnlineLine
 
 # A cost that is paid once is spread over so many tokens at most.
 SPREAD = 256
+# It is paid for certain, and what it brings is not: it counts so much more.
+RISK = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Contender:
         found: how often there is a draft at all.
         behind: tokens that the drafter has not seen yet.
         context: tokens so far.
-        room: tokens that may still be emitted.
+        more: tokens that it is expected to have yet, over which what is paid once is spread.
+        hoped: as ``reach``, at the best that can be hoped for.
     """
 
     drafter: str
@@ -31,7 +34,8 @@ class Contender:
     found: float
     behind: int
     context: int
-    room: int
+    more: float
+    hoped: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class GrowingStep:
         draft = self._drafts.setdefault(one.drafter, cost.started())
         draft.add(length, min(one.behind, 2), one.context)
         # A sequence that catches up pays for it with each token of its own.
-        once = cost.catching_up(one.behind, one.context) / max(1, min(one.room, SPREAD))
+        once = RISK * cost.catching_up(one.behind, one.context) / max(1.0, min(one.more, SPREAD))
         self._catching_up += once * (gain + (length == 0))
 
     def rate(self) -> float:

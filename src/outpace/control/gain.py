@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from outpace.control.acceptance import reach
-from outpace.control.choice import Costs, Others
+from outpace.control.choice import RISK, Costs, Others
 from outpace.control.controller import LARGEST_AUTOMATIC_K
 from outpace.control.draft_cost import DraftCost
 from outpace.control.estimate import Estimate
@@ -63,11 +64,13 @@ class Load:
         context: tokens of the request so far.
         room: tokens that it may still emit.
         others: everybody else in the step, as they are.
+        more: tokens that it is expected to emit yet.
     """
 
     context: int
     room: int
     others: Others = NOBODY
+    more: float = math.inf
 
 
 def predicted(prospects: Sequence[Prospect], costs: Costs, load: Load) -> Gain:
@@ -132,7 +135,8 @@ def _step_seconds(prospect: Prospect, costs: Costs, load: Load, most: int) -> li
     target, host = costs.target, costs.host
     cost = costs.draft(prospect.source)
     attention = target.attention(1, load.context)
-    once = cost.catching_up(prospect.behind, load.context) / max(1, min(load.room, _SPREAD))
+    tokens = max(1.0, min(load.room, load.more, _SPREAD))
+    once = RISK * cost.catching_up(prospect.behind, load.context) / tokens
     result = [target(rows) + host.at(rows) + attention]
     for length in range(1, most + 1):
         now = target(rows + length) + host.at(rows + length) + (1 + length) * attention

@@ -96,7 +96,9 @@ class RoutedController:
 
     def _decide(self, candidate: Candidate, others: int, before: _Route | None) -> _Route:
         rows = round(self._rows_each * others)
-        load = Load(candidate.context, candidate.room, Others(max(rows, others), others))
+        more = self.inner.expected_more(candidate)
+        beside = Others(max(rows, others), others)
+        load = Load(candidate.context, candidate.room, beside, more)
         costs = self.inner.costs
         gains = {
             name: predicted(self.inner.prospects(candidate, self._sources[name]), costs, load)

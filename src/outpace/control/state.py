@@ -75,6 +75,7 @@ class SequenceState:
         allowed: what each was allowed in the step at hand, in the order in which they are asked.
         loss: plain steps that drafting has cost it, less those that it has saved.
         emitted: its tokens.
+        limit: how many it could have at most.
         request_type: of its request.
         promised: tokens that its draft of the step at hand is expected to bring.
     """
@@ -83,6 +84,7 @@ class SequenceState:
     allowed: dict[str, int] = field(default_factory=dict)
     loss: float = 0.0
     emitted: int = 0
+    limit: int = 0
     request_type: str = OTHER
     promised: float = 0.0
 
