@@ -74,7 +74,7 @@ class Machine:
         assert target is not None
         done, seconds, behind, lengths = 0, 0.0, 2, []
         while done < TOKENS:
-            candidate = Candidate(seed, "drafter", TOKENS - done - 1, None, 100 + done)
+            candidate = Candidate(seed, "drafter", TOKENS - done - 1, None, 2 + done)
             [budget] = controller.budgets([candidate])
             k, accepted = budget.tokens, 0
             while accepted < k and luck[done + accepted] < profile(done + accepted, accepted):
@@ -89,7 +89,7 @@ class Machine:
             verify, drafting, rest = (1 + 0.02 * noise) * times
             seconds += verify + drafting + rest
             outcome = Outcome(
-                seed, "drafter", k, accepted, accepted < k, k, accepted + 1, 100 + done
+                seed, "drafter", k, accepted, accepted < k, k, accepted + 1, 2 + done
             )
             controller.record(StepRecord(1 + k, verify, drafting, (outcome,), rest))
             behind = behind + 1 if k == 0 else 1 + (accepted == k)

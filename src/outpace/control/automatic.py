@@ -336,8 +336,10 @@ class AutomaticController:
                 once += self.costs.draft(name).catching_up(behind, one.context)
         by_name = {name: self.costs.draft(name).seconds(some) for name, some in drafts.items()}
         expected += sum(by_name.values())
-        taken = step.verify_seconds + step.draft_seconds + step.rest_seconds
-        self._book(outcomes, min(taken, _DISTURBED * expected) - once)
+        # Reading a prompt was weighed before it began: how long it took is nobody's later loss.
+        drafting = sum(by_name.values()) - once if once else step.draft_seconds
+        taken = step.verify_seconds + drafting + step.rest_seconds
+        self._book(outcomes, min(taken, _DISTURBED * (expected - once)))
         target.correct(rows, step.verify_seconds, attention)
         if step.rest_seconds:
             self.costs.host.add(rows, step.rest_seconds)

@@ -12,7 +12,7 @@ from outpace.control.line import OnlineLine
 # A cost that is paid once is spread over so many tokens at most.
 SPREAD = 256
 # It is paid for certain, and what it brings is not: it counts so much more.
-RISK = 1.3
+RISK = 1.2
 
 
 @dataclass(frozen=True, slots=True)

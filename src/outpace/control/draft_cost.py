@@ -52,12 +52,14 @@ class DraftCost:
         return GrowingDraft(self)
 
     def seconds(self, wanted: Sequence[Wanted]) -> float:
-        """Seconds for these drafts together."""
+        """Seconds for these drafts together, whatever has to be read first included."""
         draft = self.started()
+        reading = 0.0
         for one in wanted:
+            reading += self.catching_up(one.behind, one.context)
             for depth in range(one.tokens):
-                draft.add(depth, one.behind, one.context)
-        return draft.seconds
+                draft.add(depth, min(one.behind, 2), one.context)
+        return draft.seconds + reading
 
     def catching_up(self, behind: int, context: int) -> float:
         """What a drafter's being behind costs beyond a usual step; paid once."""
