@@ -27,6 +27,8 @@ from outpace.config import (
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
+from outpace.control.rules import read_rules
+from outpace.control.types import RequestTypes
 from outpace.engine.admission import Admission
 from outpace.engine.costs import checkpoint_fingerprint, model_cost, usable_cores
 from outpace.engine.drafting import Drafting
@@ -76,7 +78,8 @@ class Assembly:
 
     ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
     model under the name of its source. ``mismatches`` are heads that were trained for other
-    weights than the target's.
+    weights than the target's. ``types`` gives
+    requests their types.
     """
 
     engine: Engine
@@ -85,6 +88,7 @@ class Assembly:
     plan: MemoryPlan
     guarantee: str
     costs: Mapping[str, MeasuredCost]
+    types: RequestTypes
     mismatches: tuple[TargetMismatch, ...] = ()
 
     @property
@@ -143,6 +147,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         OutpaceError: a model is missing or damaged, a draft does not fit, or memory does not
             suffice; everything that can be checked is checked before weights are loaded.
     """
+    types = RequestTypes(() if config.request_types is None else read_rules(config.request_types))
     device = choose_device(config.device)
     _use_threads(config.threads)
     target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
@@ -187,7 +192,7 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
     controller = _make_controller(config, costs)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
+    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, types, mismatches)
 
 
 def _find_draft(draft: ModelDraftConfig, config: EngineConfig, device: torch.device) -> _Source:

@@ -24,7 +24,7 @@ FLOORS = [
     {"engine"},
     {"record"},
     {"health"},
-    {"assembly", "report"},
+    {"assembly", "asking", "report"},
     {"llm"},
     {"demo", "bench", "plan", "prove", "doctor", "server", "align"},
     {"simulate", "train"},
