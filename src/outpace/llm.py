@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import index
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -74,14 +75,36 @@ class LLM:
         config = EngineConfig(drafter=chosen, **options)
         self.recorder = open_recorder(record, keep_text=record_text)
         self.capture = open_capture(capture)
+        made = ((self.recorder, record), (self.capture, capture))
+        self._own = [one for one, given in made if one is not None and one is not given]
         self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
         self.model = model
+        keeper = self._assembly.keeper
+        # Also where nobody closes it: at the latest when the process ends.
+        self._save = weakref.finalize(self, keeper.save if keeper else _keep_nothing)
 
     def __repr__(self) -> str:
         return f"LLM({self.model!r}, {self.setting})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Keep what was learned, and end record and capture; a second call does nothing.
+
+        A recorder or a capture that was handed over ready made is its maker's to close.
+
+        What is not closed is kept all the same when the process ends, unless it is killed.
+        """
+        self._save()
+        for writer in self._own:
+            writer.close()
 
     @property
     def setting(self) -> str:
@@ -327,3 +350,7 @@ class LLM:
             return tuple(index(token) for token in prompt)
         except TypeError as error:
             raise InvalidValueError("prompt", prompt, "give a text or a list of ids") from error
+
+
+def _keep_nothing() -> None:
+    """Nothing is learned, or it is not to be kept."""

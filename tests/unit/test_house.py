@@ -22,7 +22,7 @@ FLOORS = [
     {"model"},
     {"spec"},
     {"engine"},
-    {"record"},
+    {"record", "parts"},
     {"health"},
     {"assembly", "asking", "report"},
     {"llm"},

@@ -13,7 +13,7 @@ from outpace.config.checks import (
     check_type,
     spelled_out_dtype,
 )
-from outpace.config.drafters import DrafterConfig, NgramConfig
+from outpace.config.drafters import BestOfConfig, DrafterConfig, FirstOfConfig, NgramConfig
 from outpace.config.words import (
     MAX_SPECULATIVE_TOKENS,
     Dtype,
@@ -21,6 +21,7 @@ from outpace.config.words import (
     TreeAttention,
     Verification,
 )
+from outpace.errors import InvalidValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,19 @@ class EngineConfig:
             check_integer("threads", self.threads, 1, 1024)
         if self.kv_cache_tokens is not None:
             check_integer("kv_cache_tokens", self.kv_cache_tokens, 2)
+        if self.drafter_policy is not None and not self.chooses_drafter:
+            raise InvalidValueError(
+                "drafter_policy",
+                self.drafter_policy,
+                "there is no choice of drafters: use drafter = auto or several joined by '+', and "
+                "num_speculative_tokens = auto",
+            )
+
+    @property
+    def chooses_drafter(self) -> bool:
+        """Whether each request gets the drafter that promises it most."""
+        several = isinstance(self.drafter, FirstOfConfig | BestOfConfig)
+        return several and self.num_speculative_tokens == "auto"
 
 
 def _file_name(name: str, value: Any) -> str | None:

@@ -66,7 +66,9 @@ class Engine:
             blocks, config.max_num_seqs, config.max_num_batched_tokens, self._forget_draft
         )
         self._by_request: dict[str, list[Sequence]] = {}
-        self.on_step: Callable[[StepRecord], None] = _ignore  # for whoever watches the steps
+        # For whoever watches the steps, and for whoever wants to know that a sequence ended.
+        self.on_step: Callable[[StepRecord], None] = _ignore
+        self.on_end: Callable[[], None] = _ignore_end
 
     def add(self, request: Request) -> list[Sequence]:
         """Take in a request; returns its n sequences, which fill up as steps are made.
@@ -256,6 +258,7 @@ class Engine:
         self.scheduler.remove(sequence)
         self._forget_draft(sequence)
         self.controller.forget(sequence.seq_id)
+        self.on_end()
 
     def _forget_draft(self, sequence: Sequence) -> None:
         self.drafting.forget(sequence.seq_id)
@@ -263,6 +266,10 @@ class Engine:
 
 def _ignore(step: StepRecord) -> None:
     """Nobody watches."""
+
+
+def _ignore_end() -> None:
+    """Nobody wants to know."""
 
 
 def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
