@@ -18,6 +18,8 @@ from outpace.control.tail import RequestTime, SpeedupDistribution, speedups
 from outpace.control.typed_acceptance import TypedAcceptance
 
 _MOST_TIMES, _MOST_ALARMS = 1000, 100
+# An alarm about the same type and drafter is logged again after so many requests.
+_SILENCE = 1000
 _LOG = logging.getLogger("outpace")
 
 
@@ -41,6 +43,7 @@ class Aftermath:
         self.times: deque[RequestTime] = deque(maxlen=_MOST_TIMES)
         self._history = history
         self._watch = DriftWatch(settings)
+        self._logged: dict[tuple[str, str, str], int] = {}
 
     def ended(self, state: SequenceState) -> None:
         """A request ended in this state."""
@@ -64,7 +67,10 @@ class Aftermath:
 
     def _take(self, alarm: Alarm) -> None:
         self.alarms.append(alarm)
-        _LOG.warning("%s", alarm.text)
+        key = (alarm.kind, alarm.request_type, alarm.drafter)
+        if alarm.at >= self._logged.get(key, -_SILENCE) + _SILENCE:
+            self._logged[key] = alarm.at
+            _LOG.warning("%s", alarm.text)
         if alarm.kind == ACCEPTANCE:
             kind = None if alarm.request_type == EVERY_TYPE else alarm.request_type
             self._history.doubt(alarm.drafter, kind)

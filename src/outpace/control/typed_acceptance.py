@@ -112,17 +112,26 @@ class TypedAcceptance:
     def doubt(self, source: str, request_type: str | None = None) -> None:
         """What was seen of a source holds no more: let it count little, and learn fast for a while.
 
+        What is doubted already is not doubted again: what came since is what holds now.
+
         Args:
             source: whose guesses are meant.
             request_type: of which requests; None: of all.
         """
-        cells = self._source(source).cells
-        for name, cell in cells.items():
-            if request_type in (None, name):
-                cell.counts.fade(_DOUBTED)
-                cell.counts.decay = 0.5 ** (1 / min(_HASTY, self.half_life))
-                cell.hasty_until = cell.drafts + _DOUBT
-            cell.fresh_until = 0  # all curves lean on the others
+        wide = self._source(source)
+        doubted = [
+            cell
+            for name, cell in wide.cells.items()
+            if request_type in (None, name) and not cell.hasty_until
+        ]
+        for cell in doubted:
+            cell.counts.fade(_DOUBTED)
+            cell.counts.decay = 0.5 ** (1 / min(_HASTY, self.half_life))
+            cell.hasty_until = cell.drafts + _DOUBT
+        if doubted:
+            wide.spread = Spread()  # requests were held against what is no more to be expected
+            for cell in wide.cells.values():
+                cell.fresh_until = 0  # all curves lean on the others
 
     def curve(self, request_type: str, source: str, length: int) -> tuple[Estimate, ...]:
         """What to expect at each of so many places, counted from 0."""
