@@ -35,7 +35,7 @@ def advice(rows: Sequence[Row]) -> list[str]:
 def _overall(group: Group, factor: float) -> str:
     seconds, speedups = group.seconds, group.speedups
     length = group.acceptance_length or 0.0
-    text = f"{len(group.parts)} requests came out at {length:.2f} tokens a target step"
+    text = f"{group.requests} requests came out at {length:.2f} tokens a target step"
     if seconds is None:
         return (
             f"{text}. What that means in time is not known: no cost table was at hand "

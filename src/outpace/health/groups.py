@@ -67,6 +67,11 @@ class Group:
     drafter: str
     parts: tuple[Part, ...]
 
+    @property
+    def requests(self) -> int:
+        """How many there are; one that had several drafters is one."""
+        return len({id(part.row) for part in self.parts})
+
     def total(self, name: str) -> int:
         """The sum of a count over its parts."""
         return sum(getattr(part.draft, name) for part in self.parts)
@@ -129,7 +134,7 @@ class Group:
         return {
             "type": self.request_type,
             "drafter": self.drafter,
-            "requests": len(self.parts),
+            "requests": self.requests,
             "tokens": self.total("emitted"),
             "target_steps": steps,
             "asked": self.total("asked"),
