@@ -47,7 +47,7 @@ def _overall(group: Group, factor: float) -> str:
         by += f", which plain requests here say to be off {factor:.2f} times"
     return (
         f"{text}, {factor * seconds[1] / seconds[0]:.2f} times as fast as plain decoding {by}; "
-        f"{slower} of {len(speedups)} were slower than that."
+        f"{slower} of {len(speedups)} were slower than plain decoding."
     )
 
 

@@ -21,12 +21,6 @@ from outpace.record.row import Row
 WINDOW_REQUESTS = 500
 WINDOW_SECONDS = 300
 _MOST_ALARMS = 20
-# What the page shows of a group.
-_SHOWN = (
-    "type", "drafter", "requests", "tokens", "asked_per_step", "drafted_per_step", "alpha",
-    "acceptance_length", "speedup", "speedup_p5", "speedup_p50", "speedup_p95", "slower_share",
-    "step_seconds_p99",
-)  # fmt: skip
 
 
 def live_data(
@@ -45,11 +39,6 @@ def live_data(
         now: seconds since 1970.
         health: of `outpace.health.status.speculation_health`.
     """
-
-    def shown(group: Any) -> dict[str, Any]:
-        plain = group.as_plain()
-        return {name: plain[name] for name in _SHOWN}
-
     return {
         "now": now,
         "window": {
@@ -58,9 +47,9 @@ def live_data(
             "seconds": WINDOW_SECONDS,
         },
         "models": sorted({row.model for row in rows}),
-        "all": shown(whole(rows)),
-        "types": [shown(group) for group in by_type(rows)],
-        "groups": [shown(group) for group in by_type_and_drafter(rows)],
+        "all": whole(rows).brief(),
+        "types": [group.brief() for group in by_type(rows)],
+        "groups": [group.brief() for group in by_type_and_drafter(rows)],
         "steps": [second.as_plain() for second in seconds],
         "health": health,
         "alarms": [alarm.as_plain() for alarm in alarms[-_MOST_ALARMS:][::-1]],
