@@ -19,6 +19,7 @@ from outpace.cli import run
 from outpace.model.heads.target import TargetMismatch
 from outpace.record.capture import load_capture
 from outpace.record.recorder import load
+from outpace.server import books
 
 import tiny
 from serving import Running, paused, serving, until
@@ -281,6 +282,19 @@ def test_a_full_disk_is_told_and_costs_no_answer(
     ask(server, {"prompt": "a"})
     until(lambda: recorder.written == asked)
     assert len(load(path)) == asked
+
+
+def test_findings_are_in_the_log_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    llm = make_llm(folder)
+    monkeypatch.setattr(type(llm), "mismatches", (TargetMismatch("heads/x", "a" * 64, "b" * 64),))
+    monkeypatch.setattr(books, "_LOOK_EVERY", 2)
+    with caplog.at_level(logging.WARNING, "outpace"), serving(llm) as server:
+        for _ in range(6):
+            ask(server, {"prompt": "a", "max_tokens": 1})
+        until_remembered(server, 6)
+    assert caplog.text.count("fingerprint-mismatch: heads/x was trained for a target") == 1
 
 
 def test_what_cannot_be_a_record_is_refused_before_a_model_is_loaded(

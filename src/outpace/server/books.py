@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 from outpace.engine.ticket import Ticket
@@ -27,6 +28,7 @@ _LOG = logging.getLogger("outpace")
 _MOST_WAITING = 4096
 # So many requests end between two looks for findings that the log has not told yet.
 _LOOK_EVERY = 50
+_QUIET_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Books:
         self._llm = llm
         self.live = Live(_at_start(llm.mismatches), now_found=self._found_now)
         self.missed = 0
-        self._told: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str], float] = {}
         self._queue: queue.Queue[_Ended | None] = queue.Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._work, name="outpace-books", daemon=True)
 
@@ -117,13 +119,15 @@ class Books:
                 yield not_recorded(kind, lost, writer.written, writer.failure)
 
     def _tell(self, findings: Sequence[Mapping[str, Any]]) -> None:
-        """Log a finding when it comes, and again only after it was gone."""
-        here = {(one["name"], one["subject"]): one for one in findings}
-        for key in here.keys() - self._told:
-            one = here[key]
+        """Log findings that were not there lately; some come and go with every few requests."""
+        now = monotonic()
+        for one in findings:
+            key = (one["name"], one["subject"])
+            if now - self._told.get(key, -_QUIET_SECONDS) < _QUIET_SECONDS:
+                continue
+            self._told[key] = now
             level = logging.WARNING if one["severity"] == WARNING else logging.INFO
             _LOG.log(level, "%s: %s; what to do: %s", one["name"], one["text"], one["advice"])
-        self._told = set(here)
 
 
 def _at_start(mismatches: Iterable[TargetMismatch]) -> list[Finding]:
