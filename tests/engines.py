@@ -16,6 +16,7 @@ from outpace.control.controller import Controller, FixedController
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
+from outpace.engine.menu import Menu
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.model.build import make_decoder
 from outpace.model.config import ModelConfig
@@ -113,6 +114,7 @@ def make_engine(
     drafters: Mapping[str, Drafter] | None = None,
     controller: Controller | None = None,
     cache_tokens: int = 2048,
+    menu: Menu | None = None,
     **options: object,
 ) -> Engine:
     config = EngineConfig(**options)  # type: ignore[arg-type]
@@ -126,7 +128,7 @@ def make_engine(
         CONFIG, context, config.verification, named, default, lambda params: NoText(), compiler()
     )
     chosen = controller or FixedController(6)
-    return Engine(runner, blocks, Drafting(named, VOCAB), chosen, admission, config)
+    return Engine(runner, blocks, Drafting(named, VOCAB, menu), chosen, admission, config)
 
 
 def run(engine: Engine, requests: Sequence[Request]) -> list[list[EngineSequence]]:

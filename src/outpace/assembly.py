@@ -12,56 +12,46 @@ import torch
 
 from outpace.cache.blocks import BlockManager
 from outpace.cache.plan import MemoryPlan, ModelSize, plan_memory
-from outpace.cache.pools import KVPool
 from outpace.config import (
-    AUTO_DRAFTER,
-    Dtype,
     EarlyExitConfig,
     EngineConfig,
-    GrammarDraftConfig,
     ModelDraftConfig,
-    NgramConfig,
-    PredictionConfig,
     Quantization,
 )
-from outpace.control.automatic import AutomaticController
-from outpace.control.controller import Controller, FixedController
+from outpace.control.keeper import Keeper
 from outpace.control.kept import MeasuredCost
+from outpace.control.rules import read_rules
+from outpace.control.types import RequestTypes
 from outpace.engine.admission import Admission
-from outpace.engine.costs import checkpoint_fingerprint, model_cost, usable_cores
+from outpace.engine.costs import checkpoint_fingerprint, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.kept_exits import Calibration
-from outpace.engine.warmup import has_finite_logits, is_batch_invariant
-from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.engine.warmup import is_batch_invariant
+from outpace.errors import DraftError, InvalidValueError
 from outpace.grammar.compiler import GrammarCompiler
 from outpace.grammar.vocabulary import grammar_vocabulary
 from outpace.kernels.native import kernels
-from outpace.model.build import load_decoder, stored_bytes
 from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
 from outpace.model.heads.source import HeadConfig, HeadSource, find_source
 from outpace.model.heads.target import TargetMismatch
-from outpace.model.linear import packing_works
-from outpace.model.loader import load_config
 from outpace.model.native_decoder import NativeDecoder
 from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
-from outpace.model.source import resolve
-from outpace.spec.drafter import Drafter
-from outpace.spec.drafters.none import NoneDrafter
+from outpace.parts.control import chosen_policy, keeper_for, make_controller
+from outpace.parts.drafters import drafter_set
+from outpace.parts.source import Source, choose_device
 from outpace.spec.drafters.table import (
     Workshop,
     check_drafter,
     draft_models,
     heads,
-    make_drafter,
 )
 from outpace.text.output import SequenceText
 from outpace.text.sample import SAMPLE
 from outpace.text.tokenizer import Tokenizer
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 # The attention may read up to this many slots past a sequence's last one, all of them masked.
 _READ_AHEAD = 512
 # Draft tokens for which the largest step's logits are planned when k is automatic.
@@ -76,7 +66,8 @@ class Assembly:
 
     ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
     model under the name of its source. ``mismatches`` are heads that were trained for other
-    weights than the target's.
+    weights than the target's. ``types`` gives
+    requests their types; ``keeper`` keeps what an automatic k learns.
     """
 
     engine: Engine
@@ -85,55 +76,14 @@ class Assembly:
     plan: MemoryPlan
     guarantee: str
     costs: Mapping[str, MeasuredCost]
+    types: RequestTypes
     mismatches: tuple[TargetMismatch, ...] = ()
+    keeper: Keeper | None = None
 
     @property
     def fingerprint(self) -> str:
         """Tells checkpoints apart."""
         return checkpoint_fingerprint(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A model that was found and read, but not loaded."""
-
-    folder: Path
-    config: ModelConfig
-    precision: Precision
-
-    @classmethod
-    def find(
-        cls, name: str, dtype: Dtype, quantization: Quantization, group: int, device: torch.device
-    ) -> _Source:
-        folder = resolve(name)
-        precision = Precision(choose_dtype(dtype, device), quantization, group)
-        return cls(folder, load_config(folder), precision)
-
-    def size(self, device: torch.device) -> ModelSize:
-        config, width = self.config, self.precision.dtype.itemsize
-        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-        weights = stored_bytes(config, self.precision, device)
-        return ModelSize(weights, per_token * width, config.max_position_embeddings)
-
-    def load(
-        self, num_slots: int, device: torch.device, head_tokens: Collection[int] | None = None
-    ) -> ModelRunner:
-        config, dtype = self.config, self.precision.dtype
-        decoder = load_decoder(self.folder, config, self.precision, device, head_tokens)
-        shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
-        runner = ModelRunner(decoder, KVPool(*shape, dtype, device))
-        if not has_finite_logits(runner):
-            raise CheckpointError(
-                f"{self.folder}: the model computes NaN or infinity in {dtype}; its weights "
-                "are damaged: download it again"
-            )
-        return runner
-
-    def cost(self, runner: ModelRunner, seconds: float) -> MeasuredCost:
-        """What steps cost, measured or kept."""
-        return model_cost(
-            runner, self.folder, str(self.precision), seconds, cache_folder() / "costs"
-        )
 
 
 def assemble(model: str, config: EngineConfig) -> Assembly:
@@ -143,15 +93,19 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         OutpaceError: a model is missing or damaged, a draft does not fit, or memory does not
             suffice; everything that can be checked is checked before weights are loaded.
     """
+    types = RequestTypes(() if config.request_types is None else read_rules(config.request_types))
     device = choose_device(config.device)
     _use_threads(config.threads)
-    target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
+    target = Source.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
     check_drafter(config.drafter, tokenizer)
+    chosen = drafter_set(config, target)
+    policy = chosen_policy(config, chosen)
     drafts = {one: _find_draft(one, config, device) for one in draft_models(config.drafter)}
     others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
     proposed = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
-    read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
+    wanted = dict.fromkeys(head for one in chosen.configs.values() for head in heads(one))
+    read = {one: _find_head(one, target, config) for one in wanted}
     plan = _plan(target, drafts.values(), read.values(), config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
@@ -171,28 +125,44 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         head=read.__getitem__,
         block_size=config.block_size,
     )
-    drafters = _make_drafters(config, workshop)
+    drafters = chosen.made(workshop)
     guarantee = _guarantee(runner, config)
-    admission = Admission(
-        target.config,
-        plan.max_model_len,
+    admission = _admission(config, target.config, plan.max_model_len, drafters, tokenizer)
+    costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
+    drafting = Drafting(drafters, target.config.vocab_size, chosen.menu)
+    mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
+    keeper = keeper_for(config, target.folder, [one.folder for one in drafts.values()], read)
+    sources = {name: one.sources for name, one in drafters.items()}
+    controller = make_controller(config, costs, chosen, sources, policy, keeper)
+    engine = Engine(runner, blocks, drafting, controller, admission, config)
+    if keeper is not None:
+        engine.on_end = keeper.ended
+    return Assembly(
+        engine, tokenizer, target.folder, plan, guarantee, costs, types, mismatches, keeper
+    )
+
+
+def _admission(
+    config: EngineConfig,
+    target: ModelConfig,
+    max_model_len: int,
+    drafters: Collection[str],
+    tokenizer: Tokenizer,
+) -> Admission:
+    return Admission(
+        target,
+        max_model_len,
         config.verification,
         drafters,
         config.drafter.name,
         lambda params: SequenceText.opener(tokenizer, params),
-        _grammars(target.config, tokenizer),
+        _grammars(target, tokenizer),
     )
-    costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
-    drafting = Drafting(drafters, target.config.vocab_size)
-    mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
-    controller = _make_controller(config, costs)
-    engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
 
 
-def _find_draft(draft: ModelDraftConfig, config: EngineConfig, device: torch.device) -> _Source:
+def _find_draft(draft: ModelDraftConfig, config: EngineConfig, device: torch.device) -> Source:
     quantization = draft.quantization or _draft_quantization(config, device)
-    return _Source.find(draft.model, draft.dtype, quantization, config.group_size, device)
+    return Source.find(draft.model, draft.dtype, quantization, config.group_size, device)
 
 
 def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:
@@ -254,7 +224,7 @@ def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantizat
 
 
 def _proposed(
-    config: EngineConfig, target: _Source, draft: _Source, other: Tokenizer | None
+    config: EngineConfig, target: Source, draft: Source, other: Tokenizer | None
 ) -> Collection[int] | None:
     """The tokens that a draft model may propose: the frequent ones, and ends of text."""
     if config.draft_vocabulary is None:
@@ -270,36 +240,8 @@ def _proposed(
     return {*range(min(config.draft_vocabulary, size)), *ends}
 
 
-def choose_device(name: str | None) -> torch.device:
-    """The device of a name; None: the GPU if there is one.
-
-    Raises:
-        InvalidValueError: it is not there.
-    """
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidValueError("device", name, "is not available here; try cpu") from error
-    return device
-
-
-def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
-    """The precision that ``auto`` stands for: bf16, but fp32 on processors without bf16 kernels.
-
-    There bf16 is emulated and several times slower than fp32, although it is half the bytes.
-    """
-    if dtype != "auto":
-        return _DTYPES[dtype]
-    fast = bool(kernels().name) or packing_works(torch.bfloat16)
-    emulated = device.type == "cpu" and not fast
-    return torch.float32 if emulated else torch.bfloat16
-
-
 def _other_tokenizer(
-    draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source
+    draft: ModelDraftConfig, tokenizer: Tokenizer, source: Source
 ) -> Tokenizer | None:
     """The draft's tokenizer, if its tokens are not the target's.
 
@@ -317,7 +259,7 @@ def _other_tokenizer(
     return other
 
 
-def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
+def _find_head(head: HeadConfig, target: Source, config: EngineConfig) -> HeadSource:
     """A head, quantized as its configuration asks, or else the engine's."""
     chosen = head.quantization or config.draft_quantization
     if chosen == "auto":
@@ -328,8 +270,8 @@ def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadS
 
 
 def _plan(
-    target: _Source,
-    drafts: Iterable[_Source],
+    target: Source,
+    drafts: Iterable[Source],
     read: Iterable[HeadSource],
     config: EngineConfig,
     device: torch.device,
@@ -351,23 +293,10 @@ def _plan(
     )
 
 
-def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafter]:
-    """The configured drafter, and beside it those that cost nothing to have."""
-    drafters: dict[str, Drafter] = {
-        "none": NoneDrafter(),
-        "ngram": make_drafter(NgramConfig(), workshop),
-        "prediction": make_drafter(PredictionConfig(), workshop),
-        "grammar": make_drafter(GrammarDraftConfig(), workshop),
-        "auto": make_drafter(AUTO_DRAFTER, workshop),
-    }
-    drafters[config.drafter.name] = make_drafter(config.drafter, workshop)
-    return drafters
-
-
 def _measure(
     config: EngineConfig,
-    target: tuple[_Source, ModelRunner],
-    drafts: list[tuple[_Source, ModelRunner]],
+    target: tuple[Source, ModelRunner],
+    drafts: list[tuple[Source, ModelRunner]],
 ) -> dict[str, MeasuredCost]:
     """What steps cost, where somebody wants to know; of several draft models the first's."""
     if config.num_speculative_tokens != "auto":
@@ -378,10 +307,3 @@ def _measure(
         source, runner = drafts[0]
         costs[ModelDraftConfig.name] = source.cost(runner, _DRAFT_SECONDS)
     return costs
-
-
-def _make_controller(config: EngineConfig, costs: Mapping[str, MeasuredCost]) -> Controller:
-    if config.num_speculative_tokens == "auto":
-        drafts = {name: cost.table for name, cost in costs.items() if name != "target"}
-        return AutomaticController(costs["target"].table, drafts)
-    return FixedController(config.num_speculative_tokens)

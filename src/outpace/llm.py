@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import index
-from typing import Any
+from typing import Any, Self
 
 import torch
 
+from outpace.asking import Message, Prompt, Said, as_prompts, for_each
 from outpace.assembly import assemble
 from outpace.cache.plan import MemoryPlan
 from outpace.config import DrafterConfig, EngineConfig, check_type, parse_drafter
+from outpace.control.features import Features
+from outpace.control.types import RequestTypes
 from outpace.engine.ticket import Ticket
 from outpace.errors import InvalidValueError
 from outpace.model.heads.target import TargetMismatch
@@ -21,15 +25,11 @@ from outpace.record.capture import Capture, open_capture
 from outpace.record.recorder import Recorder, open_recorder
 from outpace.record.taken import take_row
 from outpace.request import (
-    OTHER,
     Request,
     RequestOutput,
     SamplingParams,
     StreamChunk,
 )
-
-Prompt = str | Sequence[int]
-Message = Mapping[str, str]
 
 
 class LLM:
@@ -47,7 +47,8 @@ class LLM:
         options: fields of `EngineConfig`: ``num_speculative_tokens`` (a number or ``"auto"``),
             ``verification``, ``dtype`` (``"bf16"``, ``"fp32"``, ``"auto"``), ``max_model_len``,
             ``max_num_seqs``, ``max_num_batched_tokens``, ``block_size``, ``kv_cache_tokens``,
-            ``prefix_caching``, ``tree_attention``, ``device``, ``threads``.
+            ``prefix_caching``, ``tree_attention``, ``device``, ``threads``, ``drafter_policy`` and
+            ``request_types`` (TOML files, see docs/control.md), ``keep_learned``.
 
     Raises:
         OutpaceError: an option, the model or the draft cannot be used; the text says which
@@ -74,14 +75,36 @@ class LLM:
         config = EngineConfig(drafter=chosen, **options)
         self.recorder = open_recorder(record, keep_text=record_text)
         self.capture = open_capture(capture)
+        made = ((self.recorder, record), (self.capture, capture))
+        self._own = [one for one, given in made if one is not None and one is not given]
         self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
         self.model = model
+        keeper = self._assembly.keeper
+        # Also where nobody closes it: at the latest when the process ends.
+        self._save = weakref.finalize(self, keeper.save if keeper else _keep_nothing)
 
     def __repr__(self) -> str:
         return f"LLM({self.model!r}, {self.setting})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Keep what was learned, and end record and capture; a second call does nothing.
+
+        A recorder or a capture that was handed over ready made is its maker's to close.
+
+        What is not closed is kept all the same when the process ends, unless it is killed.
+        """
+        self._save()
+        for writer in self._own:
+            writer.close()
 
     @property
     def setting(self) -> str:
@@ -102,6 +125,11 @@ class LLM:
     def mismatches(self) -> tuple[TargetMismatch, ...]:
         """Heads that were trained for other weights than this model's: train them again."""
         return self._assembly.mismatches
+
+    @property
+    def types(self) -> RequestTypes:
+        """Tells the types of requests; those that bring a label or are told by rules."""
+        return self._assembly.types
 
     @property
     def fingerprint(self) -> str:
@@ -139,7 +167,7 @@ class LLM:
             drafter: one of the loaded drafters, for all or one for each prompt: ``none``,
                 ``auto``, ``ngram``, ``prediction`` and the configured one are there.
             request_type: what kind of request it is, in a word of yours, for all or one for each
-                prompt; records and reports tell requests apart by it.
+                prompt; None: as the rules say. What is learned and reported is told apart by it.
             on_progress: called with (finished, all) whenever a request ends.
 
         Returns:
@@ -148,18 +176,9 @@ class LLM:
         Raises:
             InvalidValueError: a prompt or parameter cannot be honoured; nothing was started.
         """
-        many = _as_prompts(prompts)
-        requests = [
-            self._request(prompt, *rest)
-            for prompt, *rest in zip(
-                many,
-                _for_each("params", params, len(many), SamplingParams),
-                _for_each("prediction", prediction, len(many), str),
-                _for_each("drafter", drafter, len(many), str),
-                _for_each("request_type", request_type, len(many), str),
-                strict=True,
-            )
-        ]
+        many = as_prompts(prompts)
+        more = (params, prediction, drafter, request_type)
+        requests = self._requests(many, [Said.text(one) for one in many], *more)
         return self._run(requests, on_progress)
 
     def chat(
@@ -192,8 +211,9 @@ class LLM:
         for conversation in conversations:
             check_type("messages", conversation, list | tuple, "a list of messages")
         prompts = [self.tokenizer.encode_chat(conversation) for conversation in conversations]
-        more = {"prediction": prediction, "drafter": drafter, "request_type": request_type}
-        return self.generate(prompts, params, **more)  # type: ignore[arg-type]
+        said = [Said.conversation(conversation) for conversation in conversations]
+        more = (params, prediction, drafter, request_type)
+        return self._run(self._requests(prompts, said, *more), None)
 
     def stream(
         self,
@@ -210,13 +230,12 @@ class LLM:
         request and frees what it held.
         """
         check_type("prompt", prompt, Sequence, "a text, a list of token ids or of messages")
+        said = Said.text(prompt)
         if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
+            said = Said.conversation(prompt)  # type: ignore[arg-type]
             prompt = self.tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
-        [chosen] = _for_each("params", params, 1, SamplingParams)
-        [expected] = _for_each("prediction", prediction, 1, str)
-        [name] = _for_each("drafter", drafter, 1, str)
-        [kind] = _for_each("request_type", request_type, 1, str)
-        request = self._request(prompt, chosen, expected, name, kind)  # type: ignore[arg-type]
+        more = (params, prediction, drafter, request_type)
+        [request] = self._requests([prompt], [said], *more)  # type: ignore[list-item]
         self.engine.admission.check(request)  # now, not when the first chunk is asked for
         return self._stream(request)
 
@@ -269,9 +288,33 @@ class LLM:
             take_row(ticket.request, ticket.sequences, controller, self.model, self.guarantee, text)
         )
 
+    def _requests(
+        self,
+        prompts: Sequence[Prompt],
+        said: Sequence[Said],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        prediction: str | Sequence[str | None] | None,
+        drafter: str | Sequence[str | None] | None,
+        request_type: str | Sequence[str | None] | None,
+    ) -> list[Request]:
+        """A request for each prompt; ``said`` is what rules may look at."""
+        return [
+            self._request(*one)
+            for one in zip(
+                prompts,
+                said,
+                for_each("params", params, len(prompts), SamplingParams),
+                for_each("prediction", prediction, len(prompts), str),
+                for_each("drafter", drafter, len(prompts), str),
+                for_each("request_type", request_type, len(prompts), str),
+                strict=True,
+            )
+        ]
+
     def _request(
         self,
         prompt: Prompt,
+        said: Said,
         params: SamplingParams,
         prediction: str | None,
         drafter: str | None,
@@ -279,13 +322,22 @@ class LLM:
     ) -> Request:
         token_ids = self._token_ids(prompt)
         expected = self.tokenizer.encode(prediction, special=False) if prediction else ()
+        features = Features(
+            prompt=said.words,
+            prompt_tokens=len(token_ids),
+            label=request_type,
+            structured=params.grammar is not None,
+            prediction_tokens=len(expected),
+            messages=said.messages,
+            greedy=params.greedy,
+        )
         return Request(
             request_id=f"request-{next(self._request_ids)}",
             prompt_token_ids=token_ids,
             params=params,
             prediction=tuple(expected),
             drafter=drafter,
-            request_type=request_type or OTHER,
+            request_type=self.types.of(features).name,
         )
 
     def _token_ids(self, prompt: Prompt) -> tuple[int, ...]:
@@ -300,30 +352,5 @@ class LLM:
             raise InvalidValueError("prompt", prompt, "give a text or a list of ids") from error
 
 
-def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    """A list of prompts, also of a single one."""
-    if isinstance(prompts, str):
-        return [prompts]
-    if not isinstance(prompts, Sequence):
-        raise InvalidValueError("prompts", prompts, "give a text, a list of ids, or a list of both")
-    if isinstance(prompts, bytes):
-        raise InvalidValueError("prompts", prompts, "decode it to a text first")
-    if len(prompts) > 0 and not isinstance(prompts[0], str | Sequence):
-        return [prompts]  # type: ignore[list-item]
-    return prompts  # type: ignore[return-value]
-
-
-def _for_each(name: str, value: Any, length: int, kind: type) -> list[Any]:
-    """One value for each prompt, from none, one for all, or one for each."""
-    default = SamplingParams() if kind is SamplingParams else None
-    if value is None or isinstance(value, kind):
-        return [default if value is None else value] * length
-    if not isinstance(value, list | tuple):
-        raise InvalidValueError(name, value, f"give a {kind.__name__}, or one for each prompt")
-    if len(value) != length:
-        wanted = f"there are {length} prompts; give one for all or one for each"
-        raise InvalidValueError(name, f"{len(value)} of them", wanted)
-    for one in value:
-        if one is not None and not isinstance(one, kind):
-            raise InvalidValueError(name, one, f"must be a {kind.__name__}")
-    return [default if one is None else one for one in value]
+def _keep_nothing() -> None:
+    """Nothing is learned, or it is not to be kept."""

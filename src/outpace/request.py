@@ -214,11 +214,20 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class DrafterChoice:
+    """Who was chosen to draft, from which emitted token on, and why, in words."""
+
+    drafter: str
+    at_token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Speculation:
     """What speculation did for one sequence; the definitions are design promise 5.
 
     Attributes:
-        drafter: who proposed.
+        drafter: who proposed; the last one, where a router chose.
         verification: ``coupled`` or ``rejection``.
         guarantee: ``bit-exact``, ``near-tie`` or ``distribution``: what holds on this machine.
         target_steps: forward passes of the target that yielded at least one token.
@@ -231,7 +240,8 @@ class Speculation:
             proposing, in the target's forward pass, and in everything else.
         off_reason: why nothing was drafted at some or all steps; empty if always on.
         by_source: drafted and accepted tokens by the drafter that proposed them, where a
-            drafter asks others.
+            drafter asks others, or several took turns.
+        choices: the drafters that a router chose, in their order; empty where nobody had a choice.
     """
 
     drafter: str
@@ -252,6 +262,7 @@ class Speculation:
     rest_seconds: float
     off_reason: str
     by_source: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    choices: tuple[DrafterChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from outpace.bench.arrival import order, parse_arrival, parse_arrivals, rounds
 from outpace.bench.local import drafters_to_load
 from outpace.bench.policy import parse_policies, parse_policy
 from outpace.bench.workload import Entry
-from outpace.config import FirstOfConfig, ModelDraftConfig, NgramConfig, NoDrafter, PredictionConfig
+from outpace.config import (
+    AUTO_DRAFTER,
+    FirstOfConfig,
+    ModelDraftConfig,
+    NgramConfig,
+    NoDrafter,
+    PredictionConfig,
+)
 from outpace.errors import InvalidValueError
 
 ENTRIES = [Entry(f"e{i}", "qa", (("user", str(i)),)) for i in range(5)]
@@ -56,8 +63,10 @@ def test_plain_decoding_is_always_there_and_nothing_twice() -> None:
 
 
 def test_only_drafters_with_something_of_their_own_need_engines() -> None:
-    plain = parse_policies(["ngram:k=2", "prediction:k=3", "auto"])
+    plain = parse_policies(["ngram:k=2", "prediction:k=3", "auto:k=2"])
     assert drafters_to_load(plain) == [NoDrafter()]
+    routed = parse_policies(["ngram:k=2", "auto", "model:a"])
+    assert drafters_to_load(routed) == [AUTO_DRAFTER, ModelDraftConfig("a")]
     several = parse_policies(["model:a:k=2", "model:a:k=auto", "model:b", "ngram+model:a", "ngram"])
     assert drafters_to_load(several) == [
         ModelDraftConfig("a"),

@@ -31,8 +31,12 @@ _COME_ALONG = ("none", "auto", "ngram", "prediction")
 def drafters_to_load(policies: Sequence[Policy]) -> list[DrafterConfig]:
     """Return the drafters for which an engine must be made, one engine each.
 
-    Some drafters come with every engine; the policies that use only those run on the first.
+    Some drafters come with every engine; the policies that use only those run on the first. An
+    automatic k for ``auto`` needs an engine that chooses among several, which has those too.
     """
+    if any(p.drafter == AUTO_DRAFTER and p.k == "auto" for p in policies):
+        others = [p for p in policies if p.drafter != AUTO_DRAFTER]
+        return [AUTO_DRAFTER, *(one for one in drafters_to_load(others) if one != NoDrafter())]
     needed = list(dict.fromkeys(p.drafter for p in policies if not _comes_along(p.drafter)))
     if not needed or any(_name(drafter) in _COME_ALONG for drafter in needed):
         # In the engine that is made with such a drafter, the usual one of its name is hidden.
@@ -77,6 +81,8 @@ class LocalTarget:
     ) -> None:
         self._first = next(iter(llms.values()))
         self._llms = {p.name: llms.get(p.drafter, self._first) for p in policies}
+        # Where "auto" is a choice among several, a fixed k is meant for the one of that name.
+        self._has_choice = AUTO_DRAFTER in llms
         self._controllers: dict[str, Any] = {
             name: deepcopy(llm.engine.controller) for name, llm in self._llms.items()
         }
@@ -145,12 +151,13 @@ class LocalTarget:
         else:
             prompt = llm.tokenizer.encode(entry.text)
         expected = entry.prediction
+        fixed = self._has_choice and policy.k != "auto"
         return Request(
             request_id=f"bench-{next(self._request_ids)}",
             prompt_token_ids=tuple(prompt),
             params=params,
             prediction=tuple(llm.tokenizer.encode(expected, special=False)) if expected else (),
-            drafter=_name(policy.drafter),
+            drafter=policy.drafter.name if fixed else _name(policy.drafter),
             num_speculative_tokens=None if policy.k == "auto" else policy.k,
             request_type=entry.task,
         )

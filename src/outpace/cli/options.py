@@ -97,6 +97,33 @@ class EngineOptions:
         ),
     ] = "auto"
 
+    drafter_policy: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="TOML that pins, forbids or orders drafters by type of request.",
+            rich_help_panel=_SPECULATION,
+            show_default="by predicted gain alone",
+        ),
+    ] = None
+    request_types: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="TOML with rules that tell types of requests.",
+            rich_help_panel=_SPECULATION,
+            show_default="those that are built in",
+        ),
+    ] = None
+    keep_learned: Annotated[
+        bool,
+        Option(
+            "--keep-learned/--no-keep-learned",
+            help="Keep what is learned of acceptance for the next start.",
+            rich_help_panel=_SPECULATION,
+        ),
+    ] = True
+
     def config(self) -> EngineConfig:
         """Return the engine's configuration.
 
@@ -119,6 +146,9 @@ class EngineOptions:
             kv_cache_tokens=self.kv_cache_tokens,
             device=self.device,
             threads=self.threads,
+            drafter_policy=self.drafter_policy,
+            request_types=self.request_types,
+            keep_learned=self.keep_learned,
         )
 
 

@@ -15,6 +15,7 @@ from outpace.config.drafters import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SingleConfig,
     SuffixConfig,
 )
 from outpace.config.engine import EngineConfig
@@ -48,6 +49,7 @@ __all__ = [
     "NoDrafter",
     "PredictionConfig",
     "Quantization",
+    "SingleConfig",
     "SuffixConfig",
     "TreeAttention",
     "Verification",

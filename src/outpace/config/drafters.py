@@ -290,6 +290,7 @@ _Single = (
     | GrammarDraftConfig
 )
 
-DrafterConfig = NoDrafter | _Single | FirstOfConfig | BestOfConfig
+SingleConfig = NoDrafter | _Single
+DrafterConfig = SingleConfig | FirstOfConfig | BestOfConfig
 
 AUTO_DRAFTER = FirstOfConfig((PredictionConfig(), GrammarDraftConfig(), NgramConfig()))

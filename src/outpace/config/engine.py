@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from outpace.config.checks import (
     check_choice,
@@ -12,7 +13,7 @@ from outpace.config.checks import (
     check_type,
     spelled_out_dtype,
 )
-from outpace.config.drafters import DrafterConfig, NgramConfig
+from outpace.config.drafters import BestOfConfig, DrafterConfig, FirstOfConfig, NgramConfig
 from outpace.config.words import (
     MAX_SPECULATIVE_TOKENS,
     Dtype,
@@ -20,6 +21,7 @@ from outpace.config.words import (
     TreeAttention,
     Verification,
 )
+from outpace.errors import InvalidValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ class EngineConfig:
         device: a torch device; None: the GPU if there is one.
         threads: CPU threads of this process; None: as PyTorch chooses, all cores. Beside
             another busy process one thread less than cores is often much faster.
+        drafter_policy: a TOML file that pins, forbids or orders drafters by type of request, for an
+            automatic choice; see `outpace.control.policy.read_policy`.
+        request_types: a TOML file of rules that tell types of requests, asked before those that
+            are built in; see `outpace.control.rules.read_rules`.
+        keep_learned: whether what an automatic k learns of acceptance is kept in the cache
+            folder for the next start with the same models.
     """
 
     drafter: DrafterConfig = field(default_factory=NgramConfig)
@@ -77,10 +85,16 @@ class EngineConfig:
     tree_attention: TreeAttention = "paths"
     device: str | None = None
     threads: int | None = None
+    drafter_policy: str | None = None
+    request_types: str | None = None
+    keep_learned: bool = True
 
     def __post_init__(self) -> None:
         check_type("drafter", self.drafter, DrafterConfig, "a drafter configuration")
         check_type("prefix_caching", self.prefix_caching, bool, "True or False")
+        check_type("keep_learned", self.keep_learned, bool, "True or False")
+        for name in ("drafter_policy", "request_types"):
+            object.__setattr__(self, name, _file_name(name, getattr(self, name)))
         object.__setattr__(self, "dtype", spelled_out_dtype(self.dtype))
         check_quantization("quantization", self.quantization)
         if self.draft_quantization != "auto":
@@ -102,3 +116,24 @@ class EngineConfig:
             check_integer("threads", self.threads, 1, 1024)
         if self.kv_cache_tokens is not None:
             check_integer("kv_cache_tokens", self.kv_cache_tokens, 2)
+        if self.drafter_policy is not None and not self.chooses_drafter:
+            raise InvalidValueError(
+                "drafter_policy",
+                self.drafter_policy,
+                "there is no choice of drafters: use drafter = auto or several joined by '+', and "
+                "num_speculative_tokens = auto",
+            )
+
+    @property
+    def chooses_drafter(self) -> bool:
+        """Whether each request gets the drafter that promises it most."""
+        several = isinstance(self.drafter, FirstOfConfig | BestOfConfig)
+        return several and self.num_speculative_tokens == "auto"
+
+
+def _file_name(name: str, value: Any) -> str | None:
+    """A path as text; none is none."""
+    if value is None:
+        return None
+    check_type(name, value, str | os.PathLike, "the path of a TOML file")
+    return str(os.fspath(value))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from outpace.control.acceptance import found_share, leaning_on, reach
+from outpace.control.aftermath import Aftermath
 from outpace.control.allocation import Allocation, allocate
+from outpace.control.chance import HOPE, Chance
 from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
     LARGEST_AUTOMATIC_K,
@@ -18,6 +20,7 @@ from outpace.control.controller import (
 )
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
+from outpace.control.drift import DriftSettings
 from outpace.control.estimate import Estimate
 from outpace.control.gain import Prospect
 from outpace.control.line import OnlineLine
@@ -27,8 +30,6 @@ from outpace.control.typed_acceptance import TypedAcceptance
 
 # Failing tries may cost this share of the time, if they are cheap enough to come often.
 _TRIES_SHARE = 0.006
-# With this much acceptance drafting must pay, or it is not tried at all.
-_HOPE = 0.95
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
@@ -37,42 +38,8 @@ _HOPELESS = "drafting would cost more than it brings even if nearly every guess 
 _LOST = "drafting has cost this request too much already"
 
 
-@dataclass(slots=True)
-class _Chance:
-    """What a source promises for a sequence.
-
-    Attributes:
-        contender: its acceptance and what it needs.
-        length: the draft length that pays best; 0 if none does.
-        rivals: the contenders of the same place of all sequences, itself among them; without
-            guesses where nobody drafts.
-        index: its own place among these.
-        beside: who else is in the step.
-        instead: tokens per second if it is not asked.
-    """
-
-    contender: Contender
-    length: int
-    rivals: Sequence[Contender]
-    index: int
-    beside: Others
-    instead: float = 0.0
-
-    def is_hopeful(self, costs: Costs) -> bool:
-        """Whether it would be drafted for if nearly every guess were right.
-
-        With the others as they are: a draft model's pass that is made for them anyway costs
-        hardly more with one more row.
-        """
-        rivals = list(self.rivals)
-        hoped = reach([_HOPE] * len(self.contender.reach))
-        rivals[self.index] = replace(self.contender, reach=hoped)
-        best = allocate(rivals, costs, self.beside)
-        return best.ratio > 1 and best.lengths[self.index] > 0
-
-
 # By the name of the source, in the order in which they are asked.
-_Chances = dict[str, _Chance]
+_Chances = dict[str, Chance]
 
 
 class AutomaticController:
@@ -98,6 +65,7 @@ class AutomaticController:
         drafts: seconds of a draft model's step, by the name of the source that has one; what
             others cost is observed.
         history: how often guesses are right by type and source, as far as it is known already.
+        drift: how sure and how quick the tests for drift are.
     """
 
     def __init__(
@@ -105,11 +73,14 @@ class AutomaticController:
         cost: CostTable,
         drafts: Mapping[str, CostTable] | None = None,
         history: TypedAcceptance | None = None,
+        drift: DriftSettings | None = None,
     ) -> None:
         by_name = {name: DraftCost(table) for name, table in (drafts or {}).items()}
         self.costs = Costs(cost, OnlineLine(), by_name)
         self._sequences: dict[int, SequenceState] = {}
         self.history = history or TypedAcceptance()
+        self.aftermath = Aftermath(self.history, drift)
+        self.plain_seconds = 0.0  # of the last step, had it drafted nothing
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
 
     @property
@@ -162,7 +133,7 @@ class AutomaticController:
             lengths = self._lengths(place, best, contenders, beside)
             rivals = contenders if any(lengths) else [replace(o, reach=()) for o in contenders]
             for index, (i, name) in enumerate(zip(here, names, strict=True)):
-                chances[i][name] = _Chance(contenders[index], lengths[index], rivals, index, beside)
+                chances[i][name] = Chance(contenders[index], lengths[index], rivals, index, beside)
         for some in chances:
             self._drop_the_worse(some, Others(others.rows + len(free) - 1, others.sequences))
         return chances
@@ -188,7 +159,7 @@ class AutomaticController:
         if regime.decide(best.ratio, price):
             return best.lengths
         if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside)):
-            hoped = [replace(one, reach=reach([_HOPE] * len(one.reach))) for one in contenders]
+            hoped = [replace(one, reach=reach([HOPE] * len(one.reach))) for one in contenders]
             if allocate(hoped, self.costs, beside).ratio > 1:
                 return [min(1, len(one.reach)) for one in contenders]
         return [0] * len(contenders)
@@ -248,7 +219,7 @@ class AutomaticController:
         state.promised = max(sum(reached) for reached in asked)
         return Budget(most, "" if most else reason, dict(state.allowed))
 
-    def _allow(self, source: SourceState, chance: _Chance, others: Others) -> tuple[int, str]:
+    def _allow(self, source: SourceState, chance: Chance, others: Others) -> tuple[int, str]:
         """The chosen length of a source, or a try, or nothing and why."""
         contender, length = chance.contender, chance.length
         source.in_try = False
@@ -265,7 +236,7 @@ class AutomaticController:
         source.in_try = True
         return min(source.trying, len(contender.reach)), ""
 
-    def _longest_pause(self, chance: _Chance, others: Others) -> float:
+    def _longest_pause(self, chance: Chance, others: Others) -> float:
         """Quiet steps after which a try that fails costs no more than it should, per step.
 
         A try that fails costs its time, less what the tokens of the step would have taken
@@ -325,6 +296,11 @@ class AutomaticController:
         by_name = {name: self.costs.draft(name).seconds(some) for name, some in drafts.items()}
         expected += sum(by_name.values())
         taken = step.verify_seconds + step.draft_seconds + step.rest_seconds
+        self.plain_seconds = self.costs.plain([one.context for one in outcomes])
+        for one in outcomes:
+            state = self._state(one.seq_id)
+            state.seconds += taken
+            state.plain_seconds += self.plain_seconds * one.emitted
         self._book(outcomes, min(taken, _DISTURBED * expected) - once)
         target.correct(rows, step.verify_seconds, attention)
         if step.rest_seconds:
@@ -343,9 +319,8 @@ class AutomaticController:
         part is known. It is laid to them in proportion to what each draft promised: then nobody
         is charged for a batch that gains as a whole, and whoever promised and did not deliver is.
         """
-        plain = self.costs.plain([one.context for one in outcomes])
-        lost = len(outcomes) * (seconds / plain - 1)
         drafting = [one for one in outcomes if one.asked]
+        lost = len(outcomes) * (seconds / self.plain_seconds - 1)
         promised = [max(self._state(one.seq_id).promised, 1e-3) for one in drafting]
         whole = sum(promised)
         for one, part in zip(drafting, promised, strict=True):
@@ -376,9 +351,7 @@ class AutomaticController:
         """See `Controller.forget`."""
         state = self._sequences.pop(seq_id, None)
         if state is not None:
-            for name, source in state.sources.items():
-                if source.counts.tried:
-                    self.history.ended(state.request_type, name, source.counts)
+            self.aftermath.ended(state)
 
 
 def _sources(candidate: Candidate) -> tuple[str, ...]:

@@ -39,13 +39,15 @@ class Budget:
 
     ``by_source`` has the most for single sources of the drafter, where they differ; others have
     all of ``tokens``. A source with 0 is not asked. ``drafter`` names the one that the sequence
-    has from this step on; empty: the one that it had.
+    has from this step on; empty: the one that it had. ``why`` says why, in the step in which it was
+    decided, also where the drafter stays the same.
     """
 
     tokens: int
     reason: str = ""
     by_source: Mapping[str, int] = field(default_factory=dict)
     drafter: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

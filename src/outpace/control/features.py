@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from outpace.config import check_integer
 
@@ -58,3 +60,16 @@ class Features:
     def words(self) -> list[str]:
         """The words of the ends, in lower case."""
         return _WORD.findall(self.lowered)
+
+
+def conversation_text(messages: Iterable[Mapping[str, Any]]) -> str:
+    """What is said in a conversation, one message after the other; parts of text only."""
+    return "\n".join(_content_text(message.get("content")) for message in messages)
+
+
+def _content_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list | tuple) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    return "\n".join(text for text in texts if isinstance(text, str))

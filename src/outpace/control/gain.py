@@ -71,19 +71,19 @@ class Load:
 
 
 def predicted(prospects: Sequence[Prospect], costs: Costs, load: Load) -> Gain:
-    """The gain of a drafter that asks its sources in this order.
+    """The gain of a drafter that asks its sources in this order."""
+    return in_a_row([(prospect, alone(prospect, costs, load)) for prospect in prospects])
 
-    With T the seconds of the step without this request's draft, N the sequences in it, and
-    T + t the seconds with a draft that brings g tokens more, all sequences together come
-    (N + g) / N · T / (T + t) times as far in the same time. What that is worth is laid to this
-    request alone: gain = 1 + N·(that - 1), so for N = 1 it is its speed-up, and under load it
-    counts what the others lose by waiting. The next source is asked where the one before it has
-    no draft.
+
+def in_a_row(sources: Sequence[tuple[Prospect, Gain]]) -> Gain:
+    """The gain of asking sources in this order, each where those before it have no draft.
+
+    Args:
+        sources: with the gain of each `alone`.
     """
     mean = low = high = 1.0
     tokens, trials = 0, 0.0
-    for prospect in reversed(prospects):
-        one = _of_source(prospect, costs, load)
+    for prospect, one in reversed(sources):
         share = prospect.found
         if one.mean >= mean:  # else those behind it do better, and it is not asked
             tokens = one.tokens
@@ -94,7 +94,15 @@ def predicted(prospects: Sequence[Prospect], costs: Costs, load: Load) -> Gain:
     return Gain(mean, low, high, tokens, trials)
 
 
-def _of_source(prospect: Prospect, costs: Costs, load: Load) -> Gain:
+def alone(prospect: Prospect, costs: Costs, load: Load) -> Gain:
+    """The gain of one source in the steps in which it has a draft.
+
+    With T the seconds of the step without this request's draft, N the sequences in it, and
+    T + t the seconds with a draft that brings g tokens more, all sequences together come
+    (N + g) / N · T / (T + t) times as far in the same time. What that is worth is laid to this
+    request alone: gain = 1 + N·(that - 1), so for N = 1 it is its speed-up, and under load it
+    counts what the others lose by waiting.
+    """
     most = min(len(prospect.curve), load.room, LARGEST_AUTOMATIC_K)
     if most < 1:
         return PLAIN

@@ -28,6 +28,7 @@ def save(file: Path, acceptance: TypedAcceptance, sharpening: Sharpening, pair: 
     content = {
         "format": FORMAT_VERSION,
         "pair": pair,
+        "drafts": acceptance.drafts,
         "acceptance": acceptance.as_plain(),
         "sharpening": sharpening.as_plain(),
     }
@@ -60,3 +61,16 @@ def restore(
         reason = getattr(error, "strerror", None) or str(error)
         return *fresh, f"learned anew: {file} cannot be used ({reason[:200]})"
     return acceptance, sharpening, f"learned before, from {file}"
+
+
+def drafts_in(file: Path, pair: str) -> int:
+    """How many drafts a file has learned from; 0 if it is none, or of another pair of models."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return 0
+        content = json.loads(file.read_text("utf-8"))
+        if content["format"] != FORMAT_VERSION or content["pair"] != pair:
+            return 0
+        return int(content["drafts"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0

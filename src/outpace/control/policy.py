@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from outpace.control.rules import NAME, NAME_IN_WORDS
 from outpace.errors import InvalidValueError
 
 _KEYS = ("pin", "forbid", "order")
+_JOINTS = re.compile(r"[+|]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class TypePolicy:
 
     Attributes:
         pin: this drafter and no other, as long as it can be had.
-        forbid: never these.
+        forbid: never these, nor a drafter that asks one of them.
         order: who comes first when nobody's gain is known to be larger, and the fallback chain
             where the chosen one cannot be had.
     """
@@ -28,6 +30,12 @@ class TypePolicy:
     pin: str | None = None
     forbid: frozenset[str] = frozenset()
     order: tuple[str, ...] = ()
+
+    def forbids(self, drafter: str) -> bool:
+        """Whether a drafter is forbidden, or one that it is made of."""
+        if not self.forbid:
+            return False
+        return not self.forbid.isdisjoint({drafter, *_JOINTS.split(drafter)})
 
 
 @dataclass(frozen=True, slots=True)

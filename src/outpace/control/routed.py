@@ -6,13 +6,17 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from outpace.control.aftermath import Aftermath
 from outpace.control.automatic import AutomaticController
 from outpace.control.calibration import Calibration
-from outpace.control.choice import Others
+from outpace.control.choice import Costs, Others
 from outpace.control.controller import Budget, Candidate, StepRecord
+from outpace.control.cost import CostTable
 from outpace.control.counterfactual import Logged
-from outpace.control.gain import Load, predicted
+from outpace.control.estimate import Z95
+from outpace.control.gain import Gain, Load, alone, in_a_row
 from outpace.control.router import Decision, Options, Router
+from outpace.control.typed_acceptance import TypedAcceptance
 
 # Tokens after which a request's drafter is looked at again, and after which exploring ends.
 REVIEW_TOKENS = 32
@@ -52,6 +56,10 @@ class RoutedController:
         inner: decides how much to draft, and knows acceptance and costs.
         router: chooses.
         sources: by drafter, those that it asks, in their order.
+
+    Attributes:
+        calibration: predicted against observed acceptance, so far.
+        log: the last stretches, for `counterfactual.value`.
     """
 
     def __init__(
@@ -65,6 +73,26 @@ class RoutedController:
         self._routes: dict[int, _Route] = {}
         self._rows_each = 1.0
 
+    @property
+    def costs(self) -> Costs:
+        """What is known of step times."""
+        return self.inner.costs
+
+    @property
+    def cost(self) -> CostTable:
+        """Seconds of a target step."""
+        return self.inner.cost
+
+    @property
+    def history(self) -> TypedAcceptance:
+        """How often guesses are right."""
+        return self.inner.history
+
+    @property
+    def aftermath(self) -> Aftermath:
+        """Alarms, and how ended requests fared."""
+        return self.inner.aftermath
+
     def decision(self, seq_id: int) -> Decision | None:
         """The last decision about a running request; None if its client chose."""
         route = self._routes.get(seq_id)
@@ -73,22 +101,26 @@ class RoutedController:
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         """See `Controller.budgets`."""
         routed = [self._routed(one, len(candidates) - 1) for one in candidates]
-        budgets = self.inner.budgets(routed)
+        budgets = self.inner.budgets([candidate for candidate, _ in routed])
         return [
-            budget if now is before else replace(budget, drafter=now.drafter)
-            for budget, now, before in zip(budgets, routed, candidates, strict=True)
+            budget if now is before and not why else replace(budget, drafter=now.drafter, why=why)
+            for budget, (now, why), before in zip(budgets, routed, candidates, strict=True)
         ]
 
-    def _routed(self, candidate: Candidate, others: int) -> Candidate:
+    def _routed(self, candidate: Candidate, others: int) -> tuple[Candidate, str]:
+        """The candidate with the drafter that it gets, and why, if that was decided just now."""
         if not candidate.choices:
-            return candidate
+            return candidate, ""
+        why = ""
         route = self._routes.get(candidate.seq_id)
         if route is None or self._is_due(route):
             route = self._decide(candidate, others, route)
+            why = route.decision.reason
         drafter = route.decision.drafter
         if drafter == candidate.drafter:
-            return candidate
-        return replace(candidate, drafter=drafter, sources=self._sources.get(drafter, ()))
+            return candidate, why
+        sources = self._sources.get(drafter, ())
+        return replace(candidate, drafter=drafter, sources=sources), why
 
     def _is_due(self, route: _Route) -> bool:
         explored_enough = route.decision.explored and self.router.over_budget
@@ -98,11 +130,7 @@ class RoutedController:
         rows = round(self._rows_each * others)
         load = Load(candidate.context, candidate.room, Others(max(rows, others), others))
         costs = self.inner.costs
-        gains = {
-            name: predicted(self.inner.prospects(candidate, self._sources[name]), costs, load)
-            for name in candidate.choices
-            if name in self._sources
-        }
+        gains = self._gains(candidate, load)
         missing = {name: "it is not loaded" for name in candidate.choices if name not in gains}
         current = None
         if before is not None:
@@ -118,12 +146,23 @@ class RoutedController:
         self._routes[candidate.seq_id] = route
         return route
 
+    def _gains(self, candidate: Candidate, load: Load) -> dict[str, Gain]:
+        """What each drafter promises; what they are made of is looked at once."""
+        known = {name: self._sources[name] for name in candidate.choices if name in self._sources}
+        sources = list(dict.fromkeys(one for some in known.values() for one in some))
+        prospects = self.inner.prospects(candidate, sources)
+        by_source = {
+            prospect.source: (prospect, alone(prospect, self.costs, load)) for prospect in prospects
+        }
+        return {name: in_a_row([by_source[one] for one in some]) for name, some in known.items()}
+
     def record(self, step: StepRecord) -> None:
         """See `Controller.record`."""
+        self._calibrate(step)
+        self.inner.record(step)
         seconds = step.verify_seconds + step.draft_seconds + step.rest_seconds
         if step.rows is not None and step.outcomes:
             self._rows_each = step.rows / len(step.outcomes)
-        plain = self.inner.costs.plain([one.context for one in step.outcomes])
         for outcome in step.outcomes:
             route = self._routes.get(outcome.seq_id)
             if route is None:
@@ -132,19 +171,24 @@ class RoutedController:
             self.router.spent(seconds / len(step.outcomes), route.decision.explored)
             if step.rows is not None:
                 route.seconds += seconds
-                route.plain_seconds += plain * outcome.emitted
-            if outcome.drafted:
-                source = outcome.source or outcome.drafter
-                curve = self.inner.history.curve(route.request_type, source, outcome.drafted)
-                self.calibration.add(
-                    route.request_type,
-                    source,
-                    [one.mean for one in curve],
-                    outcome.accepted,
-                    outcome.rejected,
-                    [(one.high - one.low) / 3.92 for one in curve],
-                )
-        self.inner.record(step)
+                route.plain_seconds += self.inner.plain_seconds * outcome.emitted
+
+    def _calibrate(self, step: StepRecord) -> None:
+        """Book what was predicted of the step's guesses, before anything is learned from them."""
+        for outcome in step.outcomes:
+            route = self._routes.get(outcome.seq_id) if outcome.drafted else None
+            if route is None:
+                continue
+            source = outcome.source or outcome.drafter
+            curve = self.history.curve(route.request_type, source, outcome.drafted)
+            self.calibration.add(
+                route.request_type,
+                source,
+                [one.mean for one in curve],
+                outcome.accepted,
+                outcome.rejected,
+                [(one.high - one.low) / (2 * Z95) for one in curve],
+            )
 
     def forget(self, seq_id: int) -> None:
         """See `Controller.forget`."""

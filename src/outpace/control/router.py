@@ -99,7 +99,7 @@ class Router:
     def decide(self, options: Options) -> Decision:
         """Choose a drafter."""
         policy = self.policy.of(options.request_type)
-        gains = {name: gain for name, gain in options.gains.items() if name not in policy.forbid}
+        gains = {name: gain for name, gain in options.gains.items() if not policy.forbids(name)}
         gains.setdefault(NONE, PLAIN)
         if policy.pin is not None:
             return self._pinned(policy, options, gains)

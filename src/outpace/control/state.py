@@ -77,6 +77,8 @@ class SequenceState:
         emitted: its tokens.
         request_type: of its request.
         promised: tokens that its draft of the step at hand is expected to bring.
+        seconds: of its steps in which no prompt was read.
+        plain_seconds: that their tokens would have taken plainly, by the cost table.
     """
 
     sources: dict[str, SourceState] = field(default_factory=dict)
@@ -85,6 +87,8 @@ class SequenceState:
     emitted: int = 0
     request_type: str = OTHER
     promised: float = 0.0
+    seconds: float = 0.0
+    plain_seconds: float = 0.0
 
     def source(self, name: str) -> SourceState:
         """A source's part, made when it is first asked for."""

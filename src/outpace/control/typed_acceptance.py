@@ -29,6 +29,9 @@ _PRIOR, _PRIOR_STRENGTH = 0.6, 4.0
 _POSITION_STRENGTH = 8.0
 # How many observations of the wider group's share of found drafts count for a type.
 _FOUND_STRENGTH = 6.0
+# Where it is doubted what was seen so far: what that still counts, the half-life from then on, and
+# for how many drafts.
+_DOUBTED, _HASTY, _DOUBT = 0.1, 50.0, 200
 # Drafts of a source after which it is asked again how alike its types are.
 _REVIEW = 256
 
@@ -41,6 +44,7 @@ class _Cell:
     drafts: int = 0
     curve: tuple[Estimate, ...] = ()
     fresh_until: int = 0
+    hasty_until: int = 0
 
 
 @dataclass(slots=True)
@@ -89,6 +93,8 @@ class TypedAcceptance:
         cell = self._cell(wide, request_type)
         cell.counts.add(accepted, rejected)
         cell.drafts += 1
+        if cell.hasty_until and cell.drafts >= cell.hasty_until:
+            cell.hasty_until, cell.counts.decay = 0, self._decay
         wide.drafts += 1
         if wide.drafts >= wide.review_at:
             wide.review_at = wide.drafts + _REVIEW
@@ -102,6 +108,30 @@ class TypedAcceptance:
         """A request ended whose undecayed counts these are: learn how much requests differ."""
         expected = [one.mean for one in self.curve(request_type, source, len(own.tried))]
         self._source(source).spread.add(own.accepted, own.tried, expected)
+
+    def doubt(self, source: str, request_type: str | None = None) -> None:
+        """What was seen of a source holds no more: let it count little, and learn fast for a while.
+
+        What is doubted already is not doubted again: what came since is what holds now.
+
+        Args:
+            source: whose guesses are meant.
+            request_type: of which requests; None: of all.
+        """
+        wide = self._source(source)
+        doubted = [
+            cell
+            for name, cell in wide.cells.items()
+            if request_type in (None, name) and not cell.hasty_until
+        ]
+        for cell in doubted:
+            cell.counts.fade(_DOUBTED)
+            cell.counts.decay = 0.5 ** (1 / min(_HASTY, self.half_life))
+            cell.hasty_until = cell.drafts + _DOUBT
+        if doubted:
+            wide.spread = Spread()  # requests were held against what is no more to be expected
+            for cell in wide.cells.values():
+                cell.fresh_until = 0  # all curves lean on the others
 
     def curve(self, request_type: str, source: str, length: int) -> tuple[Estimate, ...]:
         """What to expect at each of so many places, counted from 0."""
@@ -134,6 +164,11 @@ class TypedAcceptance:
         found = self._sources.get(source)
         cell = found.cells.get(request_type) if found else None
         return cell.counts.trials if cell else 0.0
+
+    @property
+    def drafts(self) -> int:
+        """All verified drafts that were learned from."""
+        return sum(wide.drafts for wide in self._sources.values())
 
     def cells(self) -> list[tuple[str, str]]:
         """All (type, source) that anything was seen of."""

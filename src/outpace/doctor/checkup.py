@@ -13,6 +13,7 @@ from outpace.cache.plan import MemoryPlan
 from outpace.config import EngineConfig, ModelDraftConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.kept import Machine, MeasuredCost
+from outpace.control.routed import RoutedController
 from outpace.control.speedup import Outlook
 from outpace.doctor.bandwidth import read_bandwidth
 from outpace.engine.costs import machine_here
@@ -117,7 +118,7 @@ def check_up(model: str, config: EngineConfig) -> Report:
     engine = assembly.engine
     decoder = engine.runner.decoder
     controller = engine.controller
-    assert isinstance(controller, AutomaticController)
+    assert isinstance(controller, AutomaticController | RoutedController)
     drafter = config.drafter.name
     _try_out(assembly, drafter)
     precision = str(decoder.dtype).removeprefix("torch.")

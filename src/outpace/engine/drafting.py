@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from outpace.control.controller import Budget
+from outpace.engine.menu import Menu
 from outpace.engine.scheduler import Scheduled
+from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.errors import DraftError
+from outpace.request import Request
 from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.drafters.several import Several
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -16,17 +21,28 @@ from outpace.spec.verifier import RejectionVerifier
 class Drafting:
     """All drafters of an engine; each sequence has one of them.
 
+    Drafters may be made of others, and share them. Told of a sequence is not the drafter that it
+    has, but each single one that it may be given, so that a controller can change it at any time:
+    a head that has listened from the beginning can draft at once.
+
     Args:
         drafters: by name.
         vocab_size: of the target, which must never be asked for a token that it does not have.
+        menu: what a controller may choose between; None: every sequence keeps its own.
 
     Raises:
         DraftError: two drafters want different hidden states of the target.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
+    def __init__(
+        self, drafters: Mapping[str, Drafter], vocab_size: int, menu: Menu | None = None
+    ) -> None:
         self._drafters = drafters
         self._vocab_size = vocab_size
+        self._menu = menu
+        self._singles = _singles(drafters.values())
+        self._sources = {name: one.sources for name, one in drafters.items()}
+        self._listening: dict[tuple[str, ...], _Listeners] = {}
         wanted = {d.taps for d in drafters.values() if d.taps}
         if len(wanted) > 1:
             raise DraftError(
@@ -58,36 +74,58 @@ class Drafting:
         return trees
 
     def observe(self, parts: Sequence[Scheduled], seen: Sequence[Seen]) -> None:
-        """Tell each drafter what became of its sequences."""
-        groups: dict[str, list[Seen]] = {}
+        """Tell each drafter what became of the sequences that it may have to draft for."""
+        groups: dict[int, list[Seen]] = {}
         for part, sight in zip(parts, seen, strict=True):
-            groups.setdefault(part.sequence.drafter, []).append(sight)
-        for name, sights in groups.items():
-            self._drafters[name].observe(sights)
+            for number in self._listeners(part.sequence).numbers:
+                groups.setdefault(number, []).append(sight)
+        for number, sights in groups.items():
+            self._singles[number].observe(sights)
 
-    def forget(self, name: str, seq_id: int) -> None:
+    def forget(self, seq_id: int) -> None:
         """A sequence ended or lost its blocks."""
-        self._drafters[name].forget(seq_id)
+        for one in self._singles:
+            one.forget(seq_id)
 
     def sources(self, name: str) -> tuple[str, ...]:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
-        return self._drafters[name].sources
+        return self._sources[name]
 
-    def choices(self, current: str) -> tuple[str, ...]:
-        """The drafters that a running sequence may have.
+    def choices(self, request: Request) -> tuple[str, ...]:
+        """The drafters that a request may be given; none where it keeps the one that it has."""
+        return self._menu.of(request) if self._menu else ()
 
-        One that needs the target's hidden states from the beginning can be left, but not come to.
+    def wants_hidden(self, sequence: EngineSequence) -> bool:
+        """Whether somebody who listens to a sequence looks at the target's hidden states."""
+        return self._listeners(sequence).want_hidden
 
-        Args:
-            current: the one that it has.
-        """
-        return tuple(
-            name for name, one in self._drafters.items() if one.taps is None or name == current
-        )
+    def _listeners(self, sequence: EngineSequence) -> _Listeners:
+        names = sequence.choices or (sequence.drafter,)
+        found = self._listening.get(names)
+        if found is None:
+            members = _singles([self._drafters[name] for name in (*names, sequence.drafter)])
+            places = {id(one): place for place, one in enumerate(self._singles)}
+            numbers = tuple(places[id(one)] for one in members)
+            hidden = any(one.taps is not None for one in members)
+            found = self._listening[names] = _Listeners(numbers, hidden)
+        return found
 
-    def wants_hidden(self, name: str) -> bool:
-        """Whether a drafter looks at the target's hidden states."""
-        return self._drafters[name].taps is not None
+
+@dataclass(frozen=True, slots=True)
+class _Listeners:
+    """Who is told of a sequence: their places among all single drafters."""
+
+    numbers: tuple[int, ...]
+    want_hidden: bool
+
+
+def _singles(drafters: Iterable[Drafter]) -> list[Drafter]:
+    """The drafters that are made of no others, each once."""
+    found: list[Drafter] = []
+    for drafter in drafters:
+        parts = _singles(drafter.parts) if isinstance(drafter, Several) else [drafter]
+        found += [one for one in parts if all(one is not other for other in found)]
+    return found
 
 
 def _ask(part: Scheduled, budget: Budget) -> Ask:

@@ -66,7 +66,9 @@ class Engine:
             blocks, config.max_num_seqs, config.max_num_batched_tokens, self._forget_draft
         )
         self._by_request: dict[str, list[Sequence]] = {}
-        self.on_step: Callable[[StepRecord], None] = _ignore  # for whoever watches the steps
+        # For whoever watches the steps, and for whoever wants to know that a sequence ended.
+        self.on_step: Callable[[StepRecord], None] = _ignore
+        self.on_end: Callable[[], None] = _ignore_end
 
     def add(self, request: Request) -> list[Sequence]:
         """Take in a request; returns its n sequences, which fill up as steps are made.
@@ -77,7 +79,9 @@ class Engine:
         if request.request_id in self._by_request:
             raise InvalidValueError("request_id", request.request_id, "is already running")
         sequences = self.admission.open(request)
+        choices = self.drafting.choices(request)
         for sequence in sequences:
+            sequence.choices = choices
             self.scheduler.add(sequence)
         self._by_request[request.request_id] = sequences
         return sequences
@@ -158,16 +162,15 @@ class Engine:
                 len(s.tokens),
                 self.drafting.sources(s.drafter),
                 s.request.request_type,
-                () if s.request.drafter else self.drafting.choices(s.drafter),
+                s.choices,
             )
             for s in running
         ]
         budgets: dict[int, Budget] = {}
         for sequence, budget in zip(running, self.controller.budgets(candidates), strict=True):
             budgets[sequence.seq_id] = budget
-            if budget.drafter and budget.drafter != sequence.drafter:
-                self._forget_draft(sequence)
-                sequence.drafter = budget.drafter
+            if budget.drafter and (budget.why or budget.drafter != sequence.drafter):
+                sequence.give_drafter(budget.drafter, budget.why)
             if budget.reason and sequence.num_missing == 1:
                 sequence.counts.off_reasons[budget.reason] += 1
         return budgets
@@ -219,7 +222,7 @@ class Engine:
         self.blocks.commit(sequence.table, tokens, sequence.cache_salt)
         self.blocks.trim(sequence.table, len(sequence.tokens))
         last = taps = None
-        if self.drafting.wants_hidden(sequence.drafter):
+        if self.drafting.wants_hidden(sequence):
             rows = segment.rows_of(path)
             last = hidden.last[rows]
             taps = None if hidden.taps is None else hidden.taps[rows]
@@ -231,6 +234,8 @@ class Engine:
             taps,
             sequence.tokens.array,
             sequence.table.blocks,
+            sequence.num_prompt,
+            sequence.request.tenant,
         )
 
     def _move_path(self, sequence: Sequence, base: int, path: list[int]) -> None:
@@ -253,13 +258,18 @@ class Engine:
         self.scheduler.remove(sequence)
         self._forget_draft(sequence)
         self.controller.forget(sequence.seq_id)
+        self.on_end()
 
     def _forget_draft(self, sequence: Sequence) -> None:
-        self.drafting.forget(sequence.drafter, sequence.seq_id)
+        self.drafting.forget(sequence.seq_id)
 
 
 def _ignore(step: StepRecord) -> None:
     """Nobody watches."""
+
+
+def _ignore_end() -> None:
+    """Nobody wants to know."""
 
 
 def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
@@ -269,7 +279,7 @@ def _count(segment: Segment, emissions: Seq[Emission]) -> Outcome:
     rejected = bool(emissions) and emissions[-1].rejected
     sequence.counts.asked += segment.part.draft_budget
     if emissions:
-        sequence.counts.record(tree, len(emissions), accepted, rejected)
+        sequence.counts.record(tree, len(emissions), accepted, rejected, sequence.drafter)
     return Outcome(
         sequence.seq_id,
         sequence.drafter,

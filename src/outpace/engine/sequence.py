@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from outpace.cache.blocks import BlockTable
 from outpace.engine.output import SequenceOutput
-from outpace.request import Request
+from outpace.request import DrafterChoice, Request
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler
 from outpace.spec.statistics import SpeculationCounts
+from outpace.spec.stretches import Stretch, counts_by_drafter
 from outpace.spec.verifier import Verifier
 
 
@@ -57,6 +58,10 @@ class Sequence:
         num_preemptions: how often it lost its blocks.
         admitted_at: when that was; None while it has not been.
         failure: what went wrong in its own part of a step, which ended it.
+        cache_salt: starts the names of its cache blocks, so that other tenants cannot find them.
+        choices: the drafters that a controller may give it; empty where it keeps its own.
+        first_drafter: the one that it began with.
+        stretches: the drafters that were chosen for it since.
     """
 
     seq_id: int
@@ -79,14 +84,31 @@ class Sequence:
     first_token_at: float | None = None
     finished_at: float | None = None
     failure: Exception | None = None
+    choices: tuple[str, ...] = ()
+    stretches: list[Stretch] = field(default_factory=list)
+    cache_salt: bytes = field(init=False)
+    first_drafter: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_drafter = self.drafter
+        self.cache_salt = _salt(self.request.tenant)
+
+    def give_drafter(self, name: str, reason: str) -> None:
+        """From now on this one drafts, for that reason; to keep the same one is no news."""
+        if name == self.drafter and self.stretches:
+            return
+        self.drafter = name
+        choice = DrafterChoice(name, len(self.output.token_ids), reason)
+        self.stretches.append(Stretch(choice, self.counts.copy()))
 
     @property
-    def cache_salt(self) -> bytes:
-        """Starts the names of its cache blocks, so that other tenants cannot find them."""
-        if not self.request.tenant:
-            return b""
-        name = self.request.tenant.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(name, digest_size=16).digest()
+    def drafter_choices(self) -> tuple[DrafterChoice, ...]:
+        """Who was chosen to draft, in order."""
+        return tuple(one.choice for one in self.stretches)
+
+    def counts_by_drafter(self) -> dict[str, SpeculationCounts]:
+        """What each of its drafters did."""
+        return counts_by_drafter(self.first_drafter, self.stretches, self.counts)
 
     @property
     def num_prompt(self) -> int:
@@ -102,3 +124,10 @@ class Sequence:
     def room(self) -> int:
         """How many draft tokens could be emitted and still be followed by the target's own."""
         return self.output.limit - len(self.output.token_ids) - 1
+
+
+def _salt(tenant: str) -> bytes:
+    if not tenant:
+        return b""
+    name = tenant.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(name, digest_size=16).digest()

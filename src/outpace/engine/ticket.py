@@ -133,5 +133,7 @@ class Ticket:
             stop_reason=output.stop_reason,
             logprobs=tuple(output.logprobs) if output.params.logprobs is not None else None,
             accepted=tuple(output.accepted),
-            speculative=sequence.counts.summary(sequence.drafter, rule, guarantee),
+            speculative=sequence.counts.summary(
+                sequence.drafter, rule, guarantee, sequence.drafter_choices
+            ),
         )

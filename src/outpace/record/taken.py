@@ -63,12 +63,29 @@ def take_row(
         verify_seconds=sum(one.verify_seconds for one in counts),
         rest_seconds=sum(one.rest_seconds for one in counts),
         features=_features(request),
-        decisions=(Decision(first.drafter, _why(request)),),
-        drafts=(_draft_counts(first.drafter, counts),),
+        decisions=_decisions(request, first),
+        drafts=_drafts(sequences),
         times=_times(counts, controller, _mean_context(sequences)),
         prompt=prompt,
         answer=None if prompt is None else first.output.whole_text,
     )
+
+
+def _decisions(request: Request, sequence: EngineSequence) -> tuple[Decision, ...]:
+    """Who was chosen for its first sample, in order."""
+    chosen = sequence.drafter_choices
+    if not chosen:
+        return (Decision(sequence.drafter, _why(request)),)
+    return tuple(Decision(one.drafter, one.reason, one.at_token) for one in chosen)
+
+
+def _drafts(sequences: Sequence[EngineSequence]) -> tuple[DraftCounts, ...]:
+    """What each drafter did for all samples together, in the order in which they came."""
+    found: dict[str, list[SpeculationCounts]] = {}
+    for sequence in sequences:
+        for name, counts in sequence.counts_by_drafter().items():
+            found.setdefault(name, []).append(counts)
+    return tuple(_draft_counts(name, counts) for name, counts in found.items())
 
 
 def _why(request: Request) -> str:

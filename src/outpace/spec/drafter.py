@@ -66,6 +66,9 @@ class Seen:
         taps: ``[num_tokens, len(taps) * hidden]`` the tapped layers' states, if asked for.
         known: all tokens of the sequence by now, those just emitted too; do not keep or change.
         block_table: the sequence's cache blocks, which hold at least ``known``.
+        num_prompt: how many of all tokens are the prompt; None: nobody says, and nobody may learn
+            from a sequence of which only this is known.
+        tenant: as of `Ask`.
     """
 
     seq_id: int
@@ -75,6 +78,8 @@ class Seen:
     taps: Tensor | None
     known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     block_table: Sequence[int] = ()
+    num_prompt: int | None = None
+    tenant: str = ""
 
 
 class Drafter(Protocol):

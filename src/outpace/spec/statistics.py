@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from outpace.request import Speculation
+from outpace.request import DrafterChoice, Speculation
 from outpace.spec.pace import Pace
 
 if TYPE_CHECKING:
@@ -50,7 +50,14 @@ class SpeculationCounts:
     drafted_by: Counter[str] = field(default_factory=Counter)
     accepted_by: Counter[str] = field(default_factory=Counter)
 
-    def record(self, tree: DraftTree, num_emitted: int, num_accepted: int, rejected: bool) -> None:
+    def record(
+        self,
+        tree: DraftTree,
+        num_emitted: int,
+        num_accepted: int,
+        rejected: bool,
+        drafter: str = "",
+    ) -> None:
         """Count one target step.
 
         Args:
@@ -59,6 +66,7 @@ class SpeculationCounts:
             num_accepted: how many of them were draft tokens.
             rejected: whether a draft token lost against the target's choice. A walk that was
                 cut by the end of the sequence rejected nothing.
+            drafter: who is taken for the source of a tree that names none.
         """
         self.target_steps += 1
         self.emitted += num_emitted
@@ -69,10 +77,41 @@ class SpeculationCounts:
         self.accepted_at.update(range(1, num_accepted + 1))
         if rejected:
             self.rejected_at[num_accepted + 1] += 1
-        self.drafted_by[tree.source] += len(tree)
-        self.accepted_by[tree.source] += num_accepted
+        if len(tree):
+            source = tree.source or drafter
+            self.drafted_by[source] += len(tree)
+            self.accepted_by[source] += num_accepted
 
-    def summary(self, drafter: str, verification: str, guarantee: str) -> Speculation:
+    def since(self, before: SpeculationCounts) -> SpeculationCounts:
+        """What was counted after ``before``, which was a `copy` of this; without times."""
+        done = SpeculationCounts()
+        for name in _NUMBERS:
+            setattr(done, name, getattr(self, name) - getattr(before, name))
+        for name in _COUNTERS:
+            setattr(done, name, getattr(self, name) - getattr(before, name))
+        return done
+
+    def add(self, other: SpeculationCounts) -> None:
+        """Count what another counted; times are left as they are."""
+        for name in (*_NUMBERS, *_COUNTERS):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def copy(self) -> SpeculationCounts:
+        """The counts as they are now, to be held against later ones; without times."""
+        return self.since(SpeculationCounts())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was counted."""
+        return not any(getattr(self, name) for name in (*_NUMBERS, *_COUNTERS))
+
+    def summary(
+        self,
+        drafter: str,
+        verification: str,
+        guarantee: str,
+        choices: tuple[DrafterChoice, ...] = (),
+    ) -> Speculation:
         """The record that goes to the user."""
         positions = range(1, max(self.drafted_at, default=0) + 1)
         trials = self.accepted + self.rejections
@@ -101,4 +140,11 @@ class SpeculationCounts:
                 for name, drafted in self.drafted_by.items()
                 if drafted
             },
+            choices=choices,
         )
+
+
+_NUMBERS = ("emitted", "target_steps", "drafted", "accepted", "rejections", "asked")
+_COUNTERS = (
+    "drafted_at", "accepted_at", "rejected_at", "off_reasons", "drafted_by", "accepted_by",
+)  # fmt: skip

@@ -70,3 +70,20 @@ def shipped_head(target_folder: Path, folder: Path = SHIPPED) -> Path:
         f"({', '.join(head.name for head in heads)}) are for other models; name one for this "
         "target: eagle:PATH, or train one"
     )
+
+
+def has_shipped_head(target_folder: Path, hidden_size: int, folder: Path = SHIPPED) -> bool:
+    """Whether a head comes with Outpace for a target.
+
+    Args:
+        target_folder: its checkpoint.
+        hidden_size: of the target; where no head fits it, its weights are not looked at.
+        folder: of the heads.
+    """
+    sizes = {read_json(one).get("target_hidden_size") for one in folder.glob("*/config.json")}
+    if hidden_size not in sizes:
+        return False
+    try:
+        return shipped_head(target_folder, folder).is_dir()
+    except DraftError:
+        return False

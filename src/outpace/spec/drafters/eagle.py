@@ -38,7 +38,8 @@ class _Context:
     Attributes:
         next: the first token without a row.
         missing: ascending positions of earlier tokens that have none.
-        waiting: combined states of the tokens from ``next`` - 1 on, in pieces ``[n, hidden]``.
+        waiting: tapped states of the tokens from ``next`` - 1 on, in pieces ``[n, taps * hidden]``.
+            They are combined when they are needed: to listen costs next to nothing.
         num_waiting: how many these are.
     """
 
@@ -116,7 +117,7 @@ class EagleDrafter:
             context = self._contexts.get(sight.seq_id)
             if context is None or context.end - 1 != sight.start:
                 context = self._contexts[sight.seq_id] = self._joined(sight)
-            context.waiting.append(self._head.combine(sight.taps))
+            context.waiting.append(sight.taps)
             context.num_waiting += len(sight.token_ids)
             if context.num_waiting >= _MOST_WAITING:
                 full.append((context, sight))
@@ -130,7 +131,7 @@ class EagleDrafter:
             stop = min(context.end, len(sight.known) - 1)
             table = slots(tuple(sight.block_table), 0, stop, self._block_size)
             states.append(self._append_rows(batch, context, sight.known[:stop], table))
-        self._head.forward(batch, torch.cat(states), self._pool)
+        self._head.forward(batch, self._head.combine(torch.cat(states)), self._pool)
 
     def _joined(self, sight: Seen) -> _Context:
         """Begin where the target begins: at 0, or behind what the prefix cache had.
@@ -146,7 +147,7 @@ class EagleDrafter:
     def _append_rows(
         self, batch: Batch, context: _Context, known: NDArray[np.int64], table: NDArray[np.int64]
     ) -> Tensor:
-        """Add the rows of all known tokens that have none; returns their states ``[n, hidden]``."""
+        """Add the rows of all known tokens that have none; returns the tapped states for them."""
         first, stop = context.next, len(known)
         fresh = np.arange(first, stop)
         places = context.positions(stop)
@@ -181,18 +182,19 @@ class EagleDrafter:
 
     def _first_level(self, asks: Sequence[Ask]) -> list[_Draft]:
         """Catch up with what was decided; the last known token's row says the first guesses."""
-        batch, states, last, drafts = Batch(), [], [], []
+        batch, tapped, last, drafts = Batch(), [], [], []
         for ask in asks:
             known = ask.token_ids
             context = self._contexts[ask.seq_id]
             stop = len(known) + ask.budget
             table = slots(tuple(ask.block_table), 0, stop, self._block_size)
-            states.append(self._append_rows(batch, context, known, table))
+            tapped.append(self._append_rows(batch, context, known, table))
             last.append(batch.num_rows - 1)
             self._written.erase(table[len(known) :])
             places = context.positions(len(known))
-            drafts.append(_Draft(ask, self._growth(ask), places, table, states[-1][:0]))
-        hidden = self._head.forward(batch, torch.cat(states), self._pool)[last]
+            drafts.append(_Draft(ask, self._growth(ask), places, table, tapped[-1][:0]))
+        states = self._head.combine(torch.cat(tapped))
+        hidden = self._head.forward(batch, states, self._pool)[last]
         for draft, row, logits in zip(drafts, hidden, self._logits(hidden), strict=True):
             draft.hidden = row.unsqueeze(0)
             draft.leaves = draft.growth.grow(logits.unsqueeze(0))

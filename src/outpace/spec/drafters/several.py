@@ -31,6 +31,11 @@ class Several:
             )
         self.taps: tuple[int, ...] | None = next(iter(tapped), () if wanted else None)
 
+    @property
+    def parts(self) -> tuple[Drafter, ...]:
+        """Those that it is made of, in their order."""
+        return self._drafters
+
     def observe(self, seen: Sequence[Seen]) -> None:
         """Everyone learns, whoever proposed."""
         for drafter in self._drafters:

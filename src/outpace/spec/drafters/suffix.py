@@ -40,7 +40,7 @@ class SuffixDrafter:
 
     A tree of the likeliest continuations (SuffixDecoding: Oliaro et al. 2024, arXiv 2411.04975).
     Outputs are remembered when their request ends, and are found by requests of the same tenant
-    only. A request is learned from once it has been asked about.
+    only. A request is learned from whether or not it was drafted for.
     """
 
     name = "suffix"
@@ -67,12 +67,15 @@ class SuffixDrafter:
         )
         return grow(candidates, ask.budget, self._config.min_probability, self.name)
 
-    def _note(self, ask: Ask) -> None:
-        output = self._outputs.get(ask.seq_id)
+    def _output(self, seq_id: int, tenant: str, num_prompt: int) -> _Output:
+        output = self._outputs.get(seq_id)
         if output is None:
-            stored = self._resting.pop(ask.seq_id, 0)
-            output = _Output(ask.tenant, ask.num_prompt, stored)
-            self._outputs[ask.seq_id] = output
+            stored = self._resting.pop(seq_id, 0)
+            output = self._outputs[seq_id] = _Output(tenant, num_prompt, stored)
+        return output
+
+    def _note(self, ask: Ask) -> None:
+        output = self._output(ask.seq_id, ask.tenant, ask.num_prompt)
         known = ask.num_prompt + len(output.tokens)
         if known < len(ask.token_ids):
             output.extend(known, ask.token_ids[known:].tolist())
@@ -81,6 +84,8 @@ class SuffixDrafter:
         """The outputs grow."""
         for one in seen:
             output = self._outputs.get(one.seq_id)
+            if output is None and one.num_prompt is not None:
+                output = self._output(one.seq_id, one.tenant, one.num_prompt)
             if output is not None:
                 output.extend(one.start, one.token_ids)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outpace.cache.pools import KVPool
 from outpace.config import (
@@ -19,6 +19,7 @@ from outpace.config import (
     NgramConfig,
     NoDrafter,
     PredictionConfig,
+    SingleConfig,
     SuffixConfig,
 )
 from outpace.model.heads.eagle_load import EagleHead
@@ -56,6 +57,7 @@ class Workshop:
         exit_layers: the target's layers that draft by early exit.
         head: the head of a configuration, read and found to fit.
         block_size: tokens in a cache block.
+        made: single drafters that were made with it, which others are made of too.
     """
 
     target: ModelRunner
@@ -65,6 +67,7 @@ class Workshop:
     exit_layers: Callable[[EarlyExitConfig], tuple[int, ...]]
     head: Callable[[HeadConfig], HeadSource]
     block_size: int
+    made: dict[DrafterConfig, Drafter] = field(default_factory=dict)
 
     @property
     def vocab_size(self) -> int:
@@ -77,7 +80,19 @@ class Workshop:
 
 
 def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
-    """The drafter that a configuration describes."""
+    """The drafter that a configuration describes; a single one is made once."""
+    match config:
+        case BestOfConfig():
+            drafters = [make_drafter(one, workshop) for one in config.drafters]
+            return BestOfDrafter(drafters, config.combine)
+        case FirstOfConfig():
+            return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
+    if config not in workshop.made:
+        workshop.made[config] = _make_single(config, workshop)
+    return workshop.made[config]
+
+
+def _make_single(config: SingleConfig, workshop: Workshop) -> Drafter:
     match config:
         case NoDrafter():
             return NoneDrafter()
@@ -98,13 +113,8 @@ def make_drafter(config: DrafterConfig, workshop: Workshop) -> Drafter:
             target = workshop.target
             part = ModelRunner(target.decoder, target.pool, workshop.exit_layers(config))
             return EarlyExitDrafter(part, workshop.block_size)
-        case BestOfConfig():
-            drafters = [make_drafter(one, workshop) for one in config.drafters]
-            return BestOfDrafter(drafters, config.combine)
         case EagleConfig() | MedusaConfig():
             return _make_head_drafter(config, workshop)
-        case FirstOfConfig():
-            return FirstOfDrafter([make_drafter(one, workshop) for one in config.drafters])
 
 
 def _model_drafter(config: ModelDraftConfig, workshop: Workshop) -> Drafter:

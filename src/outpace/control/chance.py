@@ -1,0 +1,47 @@
+"""What a source of drafts promises a sequence, weighed against everybody else in the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from outpace.control.acceptance import reach
+from outpace.control.allocation import allocate
+from outpace.control.choice import Contender, Costs, Others
+
+# With this much acceptance drafting must pay, or it is not tried at all.
+HOPE = 0.95
+
+
+@dataclass(slots=True)
+class Chance:
+    """What a source promises for a sequence.
+
+    Attributes:
+        contender: its acceptance and what it needs.
+        length: the draft length that pays best; 0 if none does.
+        rivals: the contenders of the same place of all sequences, itself among them; without
+            guesses where nobody drafts.
+        index: its own place among these.
+        beside: who else is in the step.
+        instead: tokens per second if it is not asked.
+    """
+
+    contender: Contender
+    length: int
+    rivals: Sequence[Contender]
+    index: int
+    beside: Others
+    instead: float = 0.0
+
+    def is_hopeful(self, costs: Costs) -> bool:
+        """Whether it would be drafted for if nearly every guess were right.
+
+        With the others as they are: a draft model's pass that is made for them anyway costs
+        hardly more with one more row.
+        """
+        rivals = list(self.rivals)
+        hoped = reach([HOPE] * len(self.contender.reach))
+        rivals[self.index] = replace(self.contender, reach=hoped)
+        best = allocate(rivals, costs, self.beside)
+        return best.ratio > 1 and best.lengths[self.index] > 0

@@ -1,0 +1,1 @@
+"""What an engine is put together from, each made for itself; `outpace.assembly` joins them."""
