@@ -53,4 +53,5 @@ def serve(engine: EngineOptions, server: ServerOptions, common: CommonOptions) -
         for line in start_page(llm, settings, len(keys), address):
             note(line)
 
-    run(llm, settings, keys, announce)
+    with llm:
+        run(llm, settings, keys, announce)

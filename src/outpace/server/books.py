@@ -99,8 +99,7 @@ class Books:
     def _keep(self, one: _Ended) -> None:
         llm, request = self._llm, one.ticket.request
         first = one.ticket.sequences[0].output
-        for alarm in self.live.add_row(one.row):
-            _LOG.warning("drift: %s", alarm.text)
+        self.live.add_row(one.row)
         if llm.recorder is not None:
             llm.recorder.add(self._with_texts(one) if llm.recorder.keep_text else one.row)
         if llm.capture is not None:

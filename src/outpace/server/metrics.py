@@ -47,7 +47,6 @@ class Meter:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._default = engine.config.drafter.name
         self._registry = CollectorRegistry()
         self._last: dict[tuple[str, int], float] = {}  # when a sample's last piece came
         self._registry.register(_FromEngine(engine))
@@ -123,9 +122,8 @@ class Meter:
 
     def news(self, order: Order, place: int, news: News) -> None:
         """Count what a step brought to a request."""
-        drafter = order.requests[place].drafter or self._default
         for chunk in news.chunks:
-            self._speculation((drafter, order.typed.name), chunk)
+            self._speculation((chunk.drafter, order.typed.name), chunk)
             self._pace(order, place, chunk, news.at)
             if chunk.output is not None:
                 self._result(order.typed.name, chunk.output)

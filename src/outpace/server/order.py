@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from outpace.control.features import Features
-from outpace.control.types import RequestTypes, Typed
+from outpace.control.types import Typed
 from outpace.errors import InvalidValueError
 from outpace.grammar import Grammar
 from outpace.llm import LLM
@@ -70,7 +70,7 @@ class OrderReader:
     def __init__(self, llm: LLM, settings: ServerSettings) -> None:
         self._llm = llm
         self._settings = settings
-        self._types = RequestTypes()
+        self._types = llm.types
         self._types_lock = threading.Lock()  # they count labels, and are asked from many threads
 
     def chat(self, body: ChatRequest, caller: Caller, label: str | None) -> Order:

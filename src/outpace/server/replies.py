@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from outpace.control.types import Typed
@@ -234,4 +235,5 @@ def speculation(outputs: Sequence[RequestOutput], typed: Typed) -> dict[str, Any
         "acceptance_length": emitted / steps if steps else 0.0,
         "alpha": accepted / (accepted + rejections) if accepted + rejections else None,
         "reason": first.off_reason,
+        "decisions": [asdict(choice) for choice in first.choices],
     }
