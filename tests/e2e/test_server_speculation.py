@@ -106,6 +106,30 @@ def test_every_request_is_a_row_with_the_figures_of_its_reply(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_replies_say_who_was_chosen_to_draft_and_why(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "record.db"
+    more = {"num_speculative_tokens": "auto", "keep_learned": False, "record": path}
+    with serving(make_llm(folder, **more)) as server:
+        replies = [ask(server, body) for _, body in TYPED]
+        chosen = ask(server, {"prompt": "a", "speculative": {"drafter": "ngram"}})
+        figures = server.get("/metrics").text
+    assert chosen["metrics"]["speculative_decoding"]["decisions"] == []  # nobody had a choice
+    # Nobody was chosen before the prompt was read.
+    drafters = {"ngram", server.service.llm.engine.config.drafter.name}
+    rows = {row.request_id: row for row in load(path)}
+    for reply in replies:
+        told, row = reply["metrics"]["speculative_decoding"], rows[f"{reply['id']}-0"]
+        decisions = told["decisions"]
+        assert told["drafter"] == row.drafter == decisions[-1]["drafter"]
+        assert all(one["reason"] for one in decisions)
+        assert [(one.drafter, one.reason, one.at_token) for one in row.decisions] == [
+            (one["drafter"], one["reason"], one["at_token"]) for one in decisions
+        ]
+        drafters |= {one["drafter"] for one in decisions}
+    emitted = "outpace:spec_decode_num_emitted_tokens_total"
+    assert set(re.findall(emitted + '{drafter="([^"]*)"', figures)) <= drafters
+
+
 def test_types_come_from_labels_and_rules(recorded: tuple[Running, Path]) -> None:
     server, path = recorded
     for name, body in TYPED:
