@@ -354,7 +354,8 @@ class StreamChunk:
     """A piece of a sample while it is being made; ``output`` comes with the last chunk of all.
 
     ``text`` is what became certain, which can lag behind the tokens. ``logprobs`` are those of
-    ``token_ids``, if asked for; ``target_steps`` and ``drafted`` are what the piece took.
+    ``token_ids``, if asked for; ``target_steps`` and ``drafted`` are what the piece took, and
+    ``drafter`` is who drafted for it, or would have.
     """
 
     index: int
@@ -367,3 +368,4 @@ class StreamChunk:
     logprobs: tuple[TokenLogprob, ...] = ()
     target_steps: int = 0
     drafted: int = 0
+    drafter: str = ""

@@ -92,5 +92,5 @@ def test_every_cell_is_a_figure_of_the_data(
     assert "<title>Outpace live</title>" in page
     assert ">needs attention</span>" in page
     assert "exactly 1.00" in page
-    assert page.count("<polyline") == 5
+    assert page.count("<polyline") == 6
     assert 'class="badge lost"' not in page

@@ -66,6 +66,15 @@ def test_an_axis_need_not_begin_at_zero() -> None:
     assert scale(Axis("x", zero=False), [10.0, 11.0], 0, 1).ticks[0] == 10.0
 
 
+def test_between_whole_numbers_stands_no_tick() -> None:
+    for most in range(2, 17):
+        found = scale(Axis("position", zero=False, whole=True), [1, most], 0, 100)
+        assert all(tick.is_integer() for tick in found.ticks)
+        assert found.ticks[0] <= 1 < most <= found.ticks[-1]
+        assert 2 <= len(found.ticks) <= 7
+    assert 1.5 in scale(Axis("position", zero=False), [1, 3], 0, 100).ticks
+
+
 def test_one_value_alone_has_an_axis() -> None:
     assert (
         scale(Axis("x", zero=False), [5.0], 0, 1).low < 5 < scale(Axis("x"), [5.0], 0, 1).high + 1

@@ -101,7 +101,7 @@ def test_only_the_last_requests(record: str, capsys: pytest.CaptureFixture[str])
         (["doctor", "--record", "missing.db"], "no such file"),
         (["doctor", "--record", "RECORD", "--url", "http://x"], "not both"),
         (["doctor", "--record", "RECORD", "--dtype", "fp32"], "leave out the options"),
-        (["doctor", "--url", "ftp://x"], "give an address"),
+        (["doctor", "--url", "ftp://x"], "is no address"),
         (["doctor", "--url", "http://127.0.0.1:1"], "does not answer"),
     ],
 )

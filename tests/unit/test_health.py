@@ -47,6 +47,13 @@ def test_quantiles_lie_between_neighbours() -> None:
     assert quantile_of([1.0, 2.0, 4.0], 0.75) == 3.0
 
 
+def test_a_request_with_two_drafters_is_one() -> None:
+    two = replace(row(0), drafts=(counts(), counts(drafter="suffix")))
+    [kind] = by_type([two, row(1)])
+    assert (kind.requests, len(kind.parts), kind.as_plain()["requests"]) == (2, 3, 2)
+    assert "2 requests came" in advice([two, row(1)])[0]
+
+
 def test_groups_add_up() -> None:
     rows = [row(0), row(1), row(2, request_type="chat"), row(3, undrafted(), speedup=1.0)]
     groups = {(g.request_type, g.drafter): g for g in by_type_and_drafter(rows)}

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 from outpace.control.controller import Outcome, StepRecord
 from outpace.control.drift import DriftSettings
 from outpace.control.step_log import StepLog
-from outpace.health.findings import fingerprint_mismatch
+from outpace.health.findings import fingerprint_mismatch, not_recorded
 from outpace.report.live import WINDOW_REQUESTS, Live, live_page
 
 from record_rows import counts, row
@@ -54,7 +55,7 @@ def test_the_data_are_those_of_the_window() -> None:
 
 def test_alarms_come_and_age() -> None:
     good, bad = counts((26, 20), (4, 6), steps=30), counts((18, 10), (12, 8), steps=30)
-    live = Live(settings=DriftSettings(learn=50))
+    live = Live(settings=DriftSettings(learn=50), clock=itertools.count().__next__)
     live.remember(row(number, good) for number in range(100))
     assert live.health()["status"] == "ok"
     alarms = [alarm for number in range(60) for alarm in live.add_row(row(number, bad))]
@@ -72,6 +73,16 @@ def test_what_was_found_at_the_start_stays() -> None:
     assert live.health()["status"] == "attention"
     assert live.health()["requests"] == 0
     assert live.data()["window"]["since"] is None
+
+
+def test_what_is_found_beside_the_requests_is_asked_for_each_time() -> None:
+    found = [not_recorded("record", 3, 7, "the disk is full")]
+    live = Live(now_found=lambda: found, clock=itertools.count().__next__)
+    [one] = live.health()["findings"]
+    assert (one["name"], one["evidence"]["lost"]) == ("not-kept", 3)
+    assert live.health()["status"] == "attention"
+    found.clear()
+    assert live.health()["findings"] == []
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:

@@ -174,6 +174,18 @@ def test_paths_that_cannot_be_used_are_refused(name: str, tmp_path: Path) -> Non
         open_recorder(path)
 
 
+def test_what_is_no_ordinary_file_is_left_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.db"
+    os.mkfifo(pipe, 0o644)
+    for path in (pipe, tmp_path):
+        mode = path.stat().st_mode
+        with pytest.raises(InvalidValueError, match="no ordinary file"):
+            Recorder(path)
+        assert path.stat().st_mode == mode
+    with pytest.raises(RecordError, match="no such file"):
+        load(pipe)
+
+
 def test_texts_need_a_place() -> None:
     assert open_recorder(None) is None
     with pytest.raises(InvalidValueError, match="record=PATH"):
@@ -231,6 +243,15 @@ def test_a_failing_disk_is_reported_once_and_stops_nothing(
     assert recorder.flush()
     recorder.close()
     assert ids(tmp_path / "a.db") == ["request-3"]
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_is_refused(word: str) -> None:
+    cells = row().as_cells()
+    at = COLUMNS.index("times")
+    cells[at] = cells[at].replace('"clean_steps":10', f'"clean_steps":{word}')
+    with pytest.raises(ValueError, match=word):
+        from_cells(tuple(cells))
 
 
 def test_a_line_that_is_not_whole_is_refused() -> None:

@@ -18,7 +18,8 @@ from outpace.bench.arrival import Asked
 from outpace.bench.policy import Policy
 from outpace.bench.record import Answer, SpeculationRecord
 from outpace.bench.workload import Entry
-from outpace.errors import InvalidValueError, OutpaceError
+from outpace.config.checks import server_root
+from outpace.errors import OutpaceError
 from outpace.request import SamplingParams
 
 # The variable whose value is sent as the bearer token, if it is set.
@@ -44,16 +45,7 @@ class Server:
         Raises:
             InvalidValueError: it is not one of HTTP.
         """
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-            _ = parts.port
-        except ValueError:
-            usable = False
-        if not usable or any(c.isspace() or c in "?#" for c in url):
-            raise InvalidValueError("url", url, "write http://HOST:PORT or https://HOST")
-        base = url.rstrip("/")
-        return cls(base if base.endswith("/v1") else f"{base}/v1", timeout)
+        return cls(f"{server_root('url', url)}/v1", timeout)
 
     def models(self) -> list[str]:
         """Return the names of the models that it serves."""

@@ -21,12 +21,14 @@ class Axis:
         log: whether equal ratios are equally far apart (base 2); all values must be positive.
         zero: whether a linear axis begins at 0 even if no value is near it.
         unit: written behind each value that is shown beside a mark, for example ``×``.
+        whole: whether there is nothing between two whole numbers, so that no tick stands there.
     """
 
     label: str
     log: bool = False
     zero: bool = True
     unit: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scal
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
         low, high = (low, low + 1.0) if low == 0 else (low - abs(low) / 2, low + abs(low) / 2)
-    step = _nice_step((high - low) / (_MOST_TICKS - 1))
+    step = _nice_step((high - low) / (_MOST_TICKS - 1), axis.whole)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(round(i * step, 12) for i in range(first, last + 1))
     return Scale(ticks[0], ticks[-1], start, end, ticks)
@@ -82,9 +84,14 @@ def _log_scale(low: float, high: float, start: float, end: float) -> Scale:
     return Scale(2.0**first, 2.0**last, start, end, ticks, log=True)
 
 
-def _nice_step(least: float) -> float:
+def _nice_step(least: float, whole: bool) -> float:
+    if whole:
+        least = max(least, 1.0)
     power = 10.0 ** math.floor(math.log10(least))
-    return next(power * step for step in _STEPS if power * step >= least * (1 - 1e-9))
+    steps = [power * step for step in _STEPS]
+    return next(
+        step for step in steps if step >= least * (1 - 1e-9) and (step.is_integer() or not whole)
+    )
 
 
 def number(value: float) -> str:

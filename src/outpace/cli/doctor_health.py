@@ -8,10 +8,10 @@ import sys
 import urllib.error
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
 
 from outpace.cli.show import printable
-from outpace.errors import InvalidValueError, OutpaceError
+from outpace.config.checks import server_root
+from outpace.errors import OutpaceError
 
 # Its value is sent as the bearer token, if it is set.
 API_KEY = "OUTPACE_API_KEY"
@@ -45,7 +45,7 @@ def health_of_server(url: str) -> dict[str, Any]:
         InvalidValueError: the address is not one of HTTP.
         HealthError: it does not answer, or not with what was asked for.
     """
-    address = _address(url)
+    address = server_root("url", url.removesuffix(PATH)) + PATH
     request = urllib.request.Request(address)
     if key := os.environ.get(API_KEY):
         request.add_header("Authorization", f"Bearer {key}")
@@ -62,18 +62,6 @@ def health_of_server(url: str) -> dict[str, Any]:
     if not isinstance(body, dict) or not isinstance(body.get("findings"), list):
         raise HealthError(f"{address}: does not answer as an Outpace server")
     return body
-
-
-def _address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        usable = False
-    if not usable:
-        raise InvalidValueError("url", url, "give an address such as http://host:8000")
-    return url.rstrip("/").removesuffix("/v1").removesuffix(PATH) + PATH
 
 
 def print_health(body: dict[str, Any]) -> None:

@@ -41,10 +41,17 @@ def serve(engine: EngineOptions, server: ServerOptions, common: CommonOptions) -
     )
     if settings.log != "none":
         logging.getLogger("outpace.requests").setLevel(logging.INFO)
-    llm = loading.load(engine, config)
+    llm = loading.load(
+        engine,
+        config,
+        record=server.record,
+        record_text=server.record_text,
+        capture=server.capture,
+    )
 
     def announce(address: str) -> None:
         for line in start_page(llm, settings, len(keys), address):
             note(line)
 
-    run(llm, settings, keys, announce)
+    with llm:
+        run(llm, settings, keys, announce)

@@ -14,7 +14,7 @@ from outpace.config import EngineConfig
 if TYPE_CHECKING:
     from outpace.server.settings import ServerSettings
 
-_SERVER, _LIMITS = "Server", "Limits"
+_SERVER, _RECORD, _LIMITS = "Server", "Record", "Limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,28 @@ class ServerOptions:
         bool,
         Option("--inspection", help="Answer at /debug/engine.", rich_help_panel=_SERVER),
     ] = False
+    record: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Keep a row for each request here; outpace report makes a page of it.",
+            rich_help_panel=_RECORD,
+        ),
+    ] = None
+    record_text: Annotated[
+        bool,
+        Option(
+            "--record-text", help="Keep prompts and answers there too.", rich_help_panel=_RECORD
+        ),
+    ] = False
+    capture: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Keep token ids of prompts and answers here, to train and judge drafters by.",
+            rich_help_panel=_RECORD,
+        ),
+    ] = None
     max_num_seqs: Annotated[int, Option(help="Samples in the batch.", rich_help_panel=_LIMITS)] = 16
     max_queue: Annotated[
         int, Option(help="Samples that may wait for a seat there.", rich_help_panel=_LIMITS)

@@ -29,11 +29,22 @@ def start_page(llm: LLM, settings: ServerSettings, num_keys: int, address: str) 
         f"{plan.cache_tokens} tokens, {_gib(plan.logits)} for the largest step",
         "batch": f"{config.max_num_seqs} samples, {settings.max_queue} more may wait",
         "keys": f"{num_keys} accepted" if num_keys else _without_keys(settings.host),
-        "page": f"{address}/",
+        "page": f"{address}/, how speculation does: {address}/dashboard",
+        **_kept(llm),
     }
     lines = [f"outpace {__version__} answers at {address}/v1", ""]
     lines += [f"  {name:<10} {text}" for name, text in parts.items()]
     return [*lines, "", f"  {_curl(llm, address, bool(num_keys))}", ""]
+
+
+def _kept(llm: LLM) -> dict[str, str]:
+    parts = {}
+    if llm.recorder is not None:
+        texts = "with prompts and answers" if llm.recorder.keep_text else "without texts"
+        parts["record"] = f"{llm.recorder.path}, {texts}"
+    if llm.capture is not None:
+        parts["capture"] = f"{llm.capture.path}: token ids of prompts and answers"
+    return parts
 
 
 def _without_keys(host: str) -> str:

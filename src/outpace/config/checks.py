@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import UnionType
+from urllib.parse import urlsplit
 
 from outpace.errors import InvalidValueError
 
@@ -47,3 +48,20 @@ def check_number(name: str, value: object, wanted: str, low: float, high: float)
     if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
         return  # a NaN is not within any bounds
     raise InvalidValueError(name, value, wanted)
+
+
+def server_root(name: str, url: str) -> str:
+    """The address of a server without a final ``/`` and ``/v1``, to which paths are added.
+
+    Raises:
+        InvalidValueError: it is no address of HTTP.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        usable = False
+    if not usable or any(c.isspace() or c in "?#" for c in url):
+        raise InvalidValueError(name, url, "is no address; write http://HOST:PORT or https://HOST")
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")

@@ -49,12 +49,21 @@ class StepLoop:
         guarantee: what was found to hold on this machine, for the results.
         tell: is given the news of each step, in the loop's thread. It must hand them on without
             waiting for anybody.
+        ended: is given each request that is over, however it ended, in the loop's thread; what
+            holds for ``tell`` holds for it.
     """
 
-    def __init__(self, engine: Engine, guarantee: str, tell: Callable[[list[News]], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        guarantee: str,
+        tell: Callable[[list[News]], None],
+        ended: Callable[[Ticket], None] = lambda ticket: None,
+    ) -> None:
         self._engine = engine
         self._guarantee = guarantee
         self._tell = tell
+        self._ended = ended
         self._errands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._tickets: dict[str, Ticket] = {}
         self._stopping = False
@@ -163,11 +172,13 @@ class StepLoop:
         self._tickets[request.request_id] = Ticket(request, sequences, self._guarantee)
 
     def _drop(self, request_id: str) -> None:
-        self._tickets.pop(request_id, None)
+        ticket = self._tickets.pop(request_id, None)
         try:
             self._engine.abort(request_id)
         except Exception as error:  # its text could not be ended; all it held is free
             _LOG.warning("request %s could not be ended well", request_id, exc_info=error)
+        if ticket is not None:
+            self._ended(ticket)
 
     def _tell_news(self) -> None:
         news = [self._news(ticket) for ticket in list(self._tickets.values())]
@@ -183,7 +194,7 @@ class StepLoop:
             self._drop(request_id)
             return News(request_id, error=error)
         if ticket.told:
-            del self._tickets[request_id]
+            self._ended(self._tickets.pop(request_id))
         return news
 
     def _close(self) -> None:

@@ -95,6 +95,7 @@ class Ticket:
             logprobs=tuple(output.logprobs[told.tokens :]),
             target_steps=counts.target_steps - told.target_steps,
             drafted=counts.drafted - told.drafted,
+            drafter=sequence.drafter,
         )
         told.pieces, told.tokens = len(output.pieces), len(output.token_ids)
         told.target_steps, told.drafted = counts.target_steps, counts.drafted

@@ -35,7 +35,7 @@ def advice(rows: Sequence[Row]) -> list[str]:
 def _overall(group: Group, factor: float) -> str:
     seconds, speedups = group.seconds, group.speedups
     length = group.acceptance_length or 0.0
-    text = f"{len(group.parts)} requests came out at {length:.2f} tokens a target step"
+    text = f"{group.requests} requests came out at {length:.2f} tokens a target step"
     if seconds is None:
         return (
             f"{text}. What that means in time is not known: no cost table was at hand "
@@ -47,7 +47,7 @@ def _overall(group: Group, factor: float) -> str:
         by += f", which plain requests here say to be off {factor:.2f} times"
     return (
         f"{text}, {factor * seconds[1] / seconds[0]:.2f} times as fast as plain decoding {by}; "
-        f"{slower} of {len(speedups)} were slower than that."
+        f"{slower} of {len(speedups)} were slower than plain decoding."
     )
 
 

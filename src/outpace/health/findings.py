@@ -99,8 +99,7 @@ def never_engages(group: Group) -> list[Finding]:
             "never-engages",
             severity,
             group.drafter,
-            f"{group.drafter} drafted nothing in {steps} steps of {len(group.parts)} requests: "
-            f"{why}",
+            f"{group.drafter} drafted nothing in {steps} steps of {group.requests} requests: {why}",
             advice,
             {"steps": steps, "asked": asked, "reasons": dict(reasons)},
         )
@@ -118,7 +117,7 @@ def nothing_accepted(group: Group) -> list[Finding]:
             WARNING,
             group.drafter,
             f"acceptance length is exactly 1.00: none of {drafted} guesses of {group.drafter} in "
-            f"{len(group.parts)} requests was right",
+            f"{group.requests} requests was right",
             "chance alone would be right now and then: look for a draft of another model or "
             "tokenizer, a damaged checkpoint, or a wrong template; outpace prove checks the target",
             {"drafted": drafted, "accepted": 0, "steps": group.total("steps")},
@@ -333,6 +332,19 @@ def fingerprint_mismatch(drafter: str, trained_for: str, target: str) -> Finding
         f"{target[:16]}",
         "answers stay right, but guesses are right less often: train it again for these weights",
         {"trained_for": trained_for, "target": target},
+    )
+
+
+def not_recorded(kind: str, lost: int, written: int, reason: str) -> Finding:
+    """Rows of a record, or captured prompts, that could not be kept; found while serving."""
+    why = reason or "more came than the disk takes"
+    return Finding(
+        "not-kept",
+        WARNING,
+        kind,
+        f"{lost} requests are missing in the {kind}, {written} were written: {why}",
+        "make room, or let the server write there; answers are not affected",
+        {"lost": lost, "written": written, "reason": reason},
     )
 
 

@@ -67,6 +67,11 @@ class Group:
     drafter: str
     parts: tuple[Part, ...]
 
+    @property
+    def requests(self) -> int:
+        """How many there are; one that had several drafters is one."""
+        return len({id(part.row) for part in self.parts})
+
     def total(self, name: str) -> int:
         """The sum of a count over its parts."""
         return sum(getattr(part.draft, name) for part in self.parts)
@@ -116,32 +121,25 @@ class Group:
             found.update(part.draft.reasons)
         return found
 
-    def as_plain(self) -> dict[str, Any]:
-        """All figures, plain for JSON; the definitions are those of docs/record.md."""
-        steps, drafted = self.total("steps"), self.total("drafted")
-        seconds, speedups = self.seconds, self.speedups
-        timed = [part.row for part in self.parts if part.timed]
-        gaps, shares = Counter[int](), Counter[int]()
-        for row in timed:
-            gaps.update(row.times.steps)
-            shares.update(row.times.tokens)
-        first = [r.first_token_seconds for r in timed if r.first_token_seconds is not None]
+    def brief(self) -> dict[str, Any]:
+        """The figures that tell most, plain for JSON; docs/record.md has the definitions."""
+        steps, seconds, speedups = self.total("steps"), self.seconds, self.speedups
+        drafted, accepted = self.total("drafted"), self.total("accepted")
         return {
             "type": self.request_type,
             "drafter": self.drafter,
-            "requests": len(self.parts),
+            "requests": self.requests,
             "tokens": self.total("emitted"),
             "target_steps": steps,
             "asked": self.total("asked"),
             "drafted": drafted,
-            "accepted": self.total("accepted"),
+            "accepted": accepted,
             "rejections": self.total("rejections"),
             "asked_per_step": self.total("asked") / steps if steps else None,
             "drafted_per_step": drafted / steps if steps else None,
             "alpha": self.alpha.as_plain(),
-            "draft_acceptance_rate": self.total("accepted") / drafted if drafted else None,
+            "draft_acceptance_rate": accepted / drafted if drafted else None,
             "acceptance_length": self.acceptance_length,
-            "positions": [one.as_plain() for one in self.positions],
             "spent_seconds": seconds[0] if seconds else None,
             "plain_seconds": seconds[1] if seconds else None,
             "speedup": seconds[1] / seconds[0] if seconds else None,
@@ -150,16 +148,33 @@ class Group:
             "speedup_p50": quantile_of(speedups, 0.5),
             "speedup_p95": quantile_of(speedups, 0.95),
             "slower_share": sum(s < 1 for s in speedups) / len(speedups) if speedups else None,
+            "step_seconds_p99": quantile(self._times("steps"), 0.99),
+        }
+
+    def as_plain(self) -> dict[str, Any]:
+        """All figures."""
+        speedups = self.speedups
+        timed = [part.row for part in self.parts if part.timed]
+        first = [r.first_token_seconds for r in timed if r.first_token_seconds is not None]
+        return self.brief() | {
+            "positions": [one.as_plain() for one in self.positions],
             "slower_by_5_percent_share": (
                 sum(s < 1 / 1.05 for s in speedups) / len(speedups) if speedups else None
             ),
-            "step_seconds_p99": quantile(gaps, 0.99),
-            "token_seconds_p99": quantile(shares, 0.99),
+            "token_seconds_p99": quantile(self._times("tokens"), 0.99),
             "first_token_seconds_p50": quantile_of(first, 0.5),
             "total_seconds_p50": quantile_of([row.total_seconds for row in timed], 0.5),
             "preemptions": sum(row.preemptions for row in timed),
             "reasons": dict(self.reasons.most_common()),
         }
+
+    def _times(self, name: str) -> Counter[int]:
+        """Times of steps or of tokens by their size, over all requests."""
+        found: Counter[int] = Counter()
+        for part in self.parts:
+            if part.timed:
+                found.update(getattr(part.row.times, name))
+        return found
 
 
 def parts_of(rows: Iterable[Row]) -> list[Part]:

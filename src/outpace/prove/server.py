@@ -11,7 +11,8 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from outpace.errors import OutpaceError
+from outpace.config.checks import server_root
+from outpace.errors import InvalidValueError, OutpaceError
 
 _LARGEST_ANSWER = 64 << 20  # bytes
 _SHOWN = 200  # characters of a server's own message
@@ -72,19 +73,14 @@ class Server:
 
     def __post_init__(self) -> None:
         try:
-            parts = urlsplit(self.url)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname)
-            _ = parts.port
-        except ValueError:
-            valid = False
-        if not valid:
-            raise ServerError(self.url, "is no address; give one like http://localhost:8000")
+            server_root("url", self.url)
+        except InvalidValueError as error:
+            raise ServerError(self.url, error.way_out) from error
 
     @property
     def base(self) -> str:
         """The address that paths are added to."""
-        base = self.url.rstrip("/")
-        return base if base.endswith("/v1") else f"{base}/v1"
+        return f"{server_root('url', self.url)}/v1"
 
     def models(self) -> list[str]:
         """The names of the models that it serves.

@@ -284,6 +284,8 @@ def _check_layout(
 
 def _refuse_foreign(path: Path, layout: Layout) -> None:
     """Refuse a file that is plainly not one of ours, so that it is neither moved nor changed."""
+    if path.exists() and not path.is_file():  # a pipe has no end, and a device is not to be changed
+        raise InvalidValueError(layout.kind, str(path), "cannot be used: it is no ordinary file")
     try:
         with path.open("rb") as stream:
             head = stream.read(100)

@@ -158,7 +158,7 @@ def from_cells(cells: tuple[Any, ...]) -> Row:
     try:
         values = dict(zip(COLUMNS, cells, strict=True))
         for name in ("features", "decisions", "drafts", "times"):
-            values[name] = json.loads(values[name])
+            values[name] = json.loads(values[name], parse_constant=_refuse)
         values["decisions"] = tuple(Decision(**one) for one in values["decisions"])
         values["drafts"] = tuple(_counts(one) for one in values["drafts"])
         times = dict(values["times"])
@@ -168,6 +168,10 @@ def from_cells(cells: tuple[Any, ...]) -> Row:
         return Row(**values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"a request is not whole: {error!r}") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number that is ever written")
 
 
 def _counts(plain: dict[str, Any]) -> DraftCounts:

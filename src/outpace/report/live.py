@@ -21,12 +21,6 @@ from outpace.record.row import Row
 WINDOW_REQUESTS = 500
 WINDOW_SECONDS = 300
 _MOST_ALARMS = 20
-# What the page shows of a group.
-_SHOWN = (
-    "type", "drafter", "requests", "tokens", "asked_per_step", "drafted_per_step", "alpha",
-    "acceptance_length", "speedup", "speedup_p5", "speedup_p50", "speedup_p95", "slower_share",
-    "step_seconds_p99",
-)  # fmt: skip
 
 
 def live_data(
@@ -45,11 +39,6 @@ def live_data(
         now: seconds since 1970.
         health: of `outpace.health.status.speculation_health`.
     """
-
-    def shown(group: Any) -> dict[str, Any]:
-        plain = group.as_plain()
-        return {name: plain[name] for name in _SHOWN}
-
     return {
         "now": now,
         "window": {
@@ -58,9 +47,9 @@ def live_data(
             "seconds": WINDOW_SECONDS,
         },
         "models": sorted({row.model for row in rows}),
-        "all": shown(whole(rows)),
-        "types": [shown(group) for group in by_type(rows)],
-        "groups": [shown(group) for group in by_type_and_drafter(rows)],
+        "all": whole(rows).brief(),
+        "types": [group.brief() for group in by_type(rows)],
+        "groups": [group.brief() for group in by_type_and_drafter(rows)],
         "steps": [second.as_plain() for second in seconds],
         "health": health,
         "alarms": [alarm.as_plain() for alarm in alarms[-_MOST_ALARMS:][::-1]],
@@ -74,6 +63,7 @@ class Live:
         at_start: what was found when the models were loaded.
         settings: of the drift tests.
         clock: seconds since 1970.
+        now_found: asked for what is found beside the requests, each time.
     """
 
     def __init__(
@@ -81,6 +71,7 @@ class Live:
         at_start: Iterable[Finding] = (),
         settings: DriftSettings | None = None,
         clock: Callable[[], float] = time.time,
+        now_found: Callable[[], Iterable[Finding]] = tuple,
     ) -> None:
         self._at_start = tuple(at_start)
         self._clock = clock
@@ -88,7 +79,9 @@ class Live:
         self._steps = StepLog(WINDOW_SECONDS)
         self._watch = DriftWatch(settings)
         self._alarms: deque[Alarm] = deque(maxlen=_MOST_ALARMS)
+        self._now_found = now_found
         self._lock = threading.Lock()
+        self._making = threading.Lock()
         self._kept: tuple[int, dict[str, Any]] | None = None
 
     def remember(self, rows: Iterable[Row]) -> None:
@@ -110,23 +103,23 @@ class Live:
 
     def data(self) -> dict[str, Any]:
         """The page's data; made at most once a second, however many look."""
-        now = self._clock()
-        with self._lock:
-            if self._kept is not None and self._kept[0] == int(now):
-                return self._kept[1]
-            rows, alarms, recent = self._window()
-        seconds = self._steps.since(now - WINDOW_SECONDS)
-        health = speculation_health(rows, recent, self._at_start)
-        made = live_data(rows, seconds, alarms, now, health)
-        with self._lock:
-            self._kept = (int(now), made)
-        return made
+        with self._making:
+            now = self._clock()
+            if self._kept is None or self._kept[0] != int(now):
+                with self._lock:
+                    rows, alarms, recent = self._window()
+                seconds = self._steps.since(now - WINDOW_SECONDS)
+                health = speculation_health(rows, recent, self._beside())
+                self._kept = (int(now), live_data(rows, seconds, alarms, now, health))
+            return self._kept[1]
 
     def health(self) -> dict[str, Any]:
-        """The body of ``/health/speculation``."""
-        with self._lock:
-            rows, _, recent = self._window()
-        return speculation_health(rows, recent, self._at_start)
+        """The body of ``/health/speculation``, as the page has it."""
+        health: dict[str, Any] = self.data()["health"]
+        return health
+
+    def _beside(self) -> list[Finding]:
+        return [*self._at_start, *self._now_found()]
 
     def _window(self) -> tuple[list[Row], list[Alarm], list[Alarm]]:
         """The last rows, all alarms that are kept, and those that are as young as the rows."""
@@ -138,8 +131,8 @@ class Live:
 def live_page(data_url: str = "dashboard/data") -> str:
     """The live page: one HTML document that fetches its data from ``data_url`` alone.
 
-    A key after ``#key=`` in the page's address is sent as the bearer token; what stands behind
-    the ``#`` never leaves the browser otherwise.
+    Where a key is needed the page asks for it, and sends it as the bearer token. It also takes one
+    from behind ``#key=`` in its address; what stands behind the ``#`` does not leave the browser.
     """
     style = (files("outpace.charts") / "page.css").read_text("utf-8")
     text = (files("outpace.report") / "live.html").read_text("utf-8")

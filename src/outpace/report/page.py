@@ -113,7 +113,7 @@ def _positions(figures: Figures) -> Section:
     chart = line_chart(
         "Conditional acceptance by position",
         lines,
-        Axis("position in the draft", zero=False),
+        Axis("position in the draft", zero=False, whole=True),
         Axis("share of right guesses, those before being right"),
         note=f"Bands: 95 %. Positions tried fewer than {_FEWEST_TRIED} times are left out, and "
         "groups beyond the eight with most guesses.",

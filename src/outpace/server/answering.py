@@ -53,7 +53,7 @@ def _tail(job: Job) -> dict[str, Any]:
     outputs = _outputs(job)
     return {
         "usage": usage(outputs, job.order.predicted),
-        "metrics": {"speculative_decoding": speculation(outputs, job.order.label)},
+        "metrics": {"speculative_decoding": speculation(outputs, job.order.typed)},
     }
 
 

@@ -20,6 +20,7 @@ from outpace.errors import InvalidValueError, OutpaceError
 from outpace.llm import LLM
 from outpace.server import metrics
 from outpace.server.answering import EventStream, Reply, answer_whole
+from outpace.server.books import Books
 from outpace.server.desk import Desk, Job
 from outpace.server.documents import BODY_ANSWERS, answers, describe
 from outpace.server.errors import ApiError, as_api_error, validation_error
@@ -27,10 +28,9 @@ from outpace.server.fields import SharedFields, StreamOptions
 from outpace.server.guard import CALLER, Guard
 from outpace.server.inspection import inspect
 from outpace.server.keys import ApiKeys, Caller
-from outpace.server.labels import HEADER as TYPE_HEADER
 from outpace.server.metrics import Meter
-from outpace.server.order import Order, OrderReader
-from outpace.server.page import page, page_policy
+from outpace.server.order import TYPE_HEADER, Order, OrderReader
+from outpace.server.page import Page, dashboard, front_page
 from outpace.server.replies import ChatChoice, CompletionChoice
 from outpace.server.requests import ChatRequest, CompletionRequest
 from outpace.server.settings import ServerSettings
@@ -53,7 +53,8 @@ class Service:
         self.settings = settings
         self.keys = keys
         self.meter = Meter(llm.engine)
-        self.desk = Desk(llm, settings, self.meter)
+        self.books = Books(llm)
+        self.desk = Desk(llm, settings, self.meter, self.books)
         self.reader = OrderReader(llm, settings)
         self.texts = TokenTexts(llm.tokenizer)
         self.fingerprint = f"outpace-{__version__}-{llm.fingerprint}"
@@ -136,6 +137,8 @@ def make_app(service: Service) -> FastAPI:
     _add_completions(app, service)
     _add_models(app, service)
     _add_operations(app, service)
+    _add_speculation(app, service)
+    _add_pages(app)
     describe(app)
     return app
 
@@ -268,13 +271,38 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         """Figures for Prometheus."""
         return Response(service.meter.scrape(), media_type=metrics.CONTENT_TYPE)
 
-    @app.get("/", include_in_schema=False)
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page(), headers={"Content-Security-Policy": page_policy()})
-
     if service.settings.inspection:
 
         @app.get("/debug/engine", responses=answers(401))
         async def engine() -> dict[str, Any]:
             """The engine's books, checked between two steps."""
             return await desk.ask(inspect) | {"unfinished": desk.unfinished}
+
+
+def _add_speculation(app: FastAPI, service: Service) -> None:
+    live = service.books.live
+
+    @app.get("/health/speculation", responses=answers(401))
+    async def speculation() -> JSONResponse:
+        """How speculation does: figures of the last requests, findings and what to do.
+
+        Answers are right whatever it says, so that the status is 200 in any case.
+        """
+        return JSONResponse(await asyncio.to_thread(live.health))
+
+    @app.get("/dashboard/data", include_in_schema=False)
+    async def data() -> JSONResponse:
+        return JSONResponse(await asyncio.to_thread(live.data))
+
+
+def _add_pages(app: FastAPI) -> None:
+    def sent(page: Page) -> HTMLResponse:
+        return HTMLResponse(page.html, headers={"Content-Security-Policy": page.policy})
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return sent(front_page())
+
+    @app.get("/dashboard", include_in_schema=False)
+    async def overview() -> HTMLResponse:
+        return sent(dashboard())

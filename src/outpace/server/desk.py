@@ -13,6 +13,7 @@ from outpace.engine.engine import Engine
 from outpace.engine.loop import News, StepLoop
 from outpace.llm import LLM
 from outpace.request import FinishReason, RequestOutput, StreamChunk
+from outpace.server.books import Books
 from outpace.server.errors import ApiError
 from outpace.server.journal import Journal
 from outpace.server.keys import Caller
@@ -83,7 +84,7 @@ class Desk:
     All methods but `tell` belong to the event loop.
     """
 
-    def __init__(self, llm: LLM, settings: ServerSettings, meter: Meter) -> None:
+    def __init__(self, llm: LLM, settings: ServerSettings, meter: Meter, books: Books) -> None:
         self._settings = settings
         self._meter = meter
         self._journal = Journal(settings.log, llm.tokenizer)
@@ -95,12 +96,14 @@ class Desk:
         self._idle = asyncio.Event()
         self._idle.set()
         self._seconds = 1.0  # of a request, roughly and lately
-        self.steps = StepLoop(llm.engine, llm.guarantee, self.tell)
+        self._books = books
+        self.steps = StepLoop(llm.engine, llm.guarantee, self.tell, books.ended)
         self.draining = False
 
     def open(self) -> None:
         """Begin to work, in the running event loop."""
         self._event_loop = asyncio.get_running_loop()
+        self._books.open()
         self.steps.start()
 
     def tell(self, news: list[News]) -> None:
@@ -216,6 +219,7 @@ class Desk:
         return True
 
     async def close(self) -> None:
-        """End the step loop."""
+        """End the step loop, and write down what is left to write."""
         self.draining = True
         await asyncio.to_thread(self.steps.stop, 30.0)
+        await asyncio.to_thread(self._books.close)

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from outpace.server.errors import ApiError
 from outpace.server.keys import ApiKeys
 
-# What load balancers and browsers ask for without a key; none of it tells of requests.
-OPEN_PATHS = frozenset({"/", "/health", "/ready", "/version", "/openapi.json"})
+# What load balancers and browsers ask for without a key; none of it tells of requests. The pages
+# are the same for everybody: what they show they fetch with the key that they were given.
+OPEN_PATHS = frozenset({"/", "/dashboard", "/health", "/ready", "/version", "/openapi.json"})
 CALLER = "outpace.caller"
 
 

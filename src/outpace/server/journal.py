@@ -41,7 +41,7 @@ class Journal:
         _LOG.info(
             "%s type=%s prompt_tokens=%d completion_tokens=%d seconds=%.3f end=%s",
             order.order_id,
-            order.label,
+            order.typed.name,
             sum(len(request.prompt_token_ids) for request in order.requests),
             sum(output.usage.completion_tokens for output in done),
             perf_counter() - arrived,

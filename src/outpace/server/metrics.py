@@ -47,7 +47,6 @@ class Meter:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._default = engine.config.drafter.name
         self._registry = CollectorRegistry()
         self._last: dict[tuple[str, int], float] = {}  # when a sample's last piece came
         self._registry.register(_FromEngine(engine))
@@ -123,12 +122,11 @@ class Meter:
 
     def news(self, order: Order, place: int, news: News) -> None:
         """Count what a step brought to a request."""
-        drafter = order.requests[place].drafter or self._default
         for chunk in news.chunks:
-            self._speculation((drafter, order.label), chunk)
+            self._speculation((chunk.drafter, order.typed.name), chunk)
             self._pace(order, place, chunk, news.at)
             if chunk.output is not None:
-                self._result(order.label, chunk.output)
+                self._result(order.typed.name, chunk.output)
 
     def _speculation(self, by: tuple[str, str], chunk: StreamChunk) -> None:
         emitted, accepted = len(chunk.token_ids), sum(chunk.accepted)
@@ -154,8 +152,8 @@ class Meter:
             if chunk.index == 0:
                 self._prompt_tokens.inc(len(order.requests[place].prompt_token_ids))
             return
-        self._gap.labels(order.label).observe(at - before)
-        amortised = self._amortised.labels(order.label)
+        self._gap.labels(order.typed.name).observe(at - before)
+        amortised = self._amortised.labels(order.typed.name)
         for _ in chunk.token_ids:
             amortised.observe((at - before) / len(chunk.token_ids))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+from outpace.control.features import Features
+from outpace.control.types import Typed
 from outpace.errors import InvalidValueError
 from outpace.grammar import Grammar
 from outpace.llm import LLM
@@ -16,7 +19,6 @@ from outpace.request import Request, SamplingParams
 from outpace.server.errors import ApiError, bad_request
 from outpace.server.fields import ResponseFormat, SharedFields, joined
 from outpace.server.keys import Caller
-from outpace.server.labels import FIELD, RequestLabels
 from outpace.server.requests import ChatRequest, CompletionRequest, Message, ToolChoice
 from outpace.server.settings import ServerSettings
 from outpace.text.tools.setup import ToolSetup
@@ -27,6 +29,7 @@ _FIELDS = {
     "lark": "guided_grammar",
     "json_schema": "response_format.json_schema",
 }
+TYPE_HEADER, TYPE_FIELD = "X-Outpace-Request-Type", "request_type"
 _USUAL_COMPLETION_TOKENS = 16  # OpenAI's default there; a chat goes on until the context ends
 
 
@@ -36,16 +39,25 @@ class Order:
 
     Attributes:
         requests: one for each prompt.
-        label: the kind of request, as it is counted.
+        typed: its type, and in words why it is that.
         predicted: whether the client said what it expects.
         tools: what the answers may call; None where nothing is read for calls.
     """
 
     order_id: str
     requests: tuple[Request, ...]
-    label: str
+    typed: Typed
     predicted: bool
     tools: ToolSetup | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the rules for types may look at, beside numbers and parameters."""
+
+    text: str
+    messages: int = 0
+    tools: int = 0
 
 
 class OrderReader:
@@ -58,7 +70,8 @@ class OrderReader:
     def __init__(self, llm: LLM, settings: ServerSettings) -> None:
         self._llm = llm
         self._settings = settings
-        self._labels = RequestLabels()
+        self._types = llm.types
+        self._types_lock = threading.Lock()  # they count labels, and are asked from many threads
 
     def chat(self, body: ChatRequest, caller: Caller, label: str | None) -> Order:
         """A conversation to go on with."""
@@ -73,7 +86,12 @@ class OrderReader:
         prompt = self._llm.tokenizer.encode_chat(messages, tools=tools.shown)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         params = tools.constrain(self._params(body, next(iter(limits), None), logprobs))
-        order = self._order("chatcmpl", body, [("messages", prompt)], params, caller, label)
+        said = _Said(
+            "\n".join(joined(message.content) for message in body.messages),
+            len(messages),
+            len(tools.shown),
+        )
+        order = self._order("chatcmpl", body, [("messages", prompt)], params, caller, label, said)
         return replace(order, tools=tools)
 
     def _tools(self, body: ChatRequest) -> ToolSetup:
@@ -102,7 +120,8 @@ class OrderReader:
         limit = body.max_tokens or _USUAL_COMPLETION_TOKENS
         params = self._params(body, limit, body.logprobs)
         named = [("prompt", prompt) for prompt in prompts]
-        return self._order("cmpl", body, named, params, caller, label)
+        said = _Said("\n".join(one for one in body.prompts if isinstance(one, str)))
+        return self._order("cmpl", body, named, params, caller, label, said)
 
     def _prompts(self, prompts: Sequence[str | list[int]]) -> list[list[int]]:
         if not prompts:
@@ -121,6 +140,7 @@ class OrderReader:
         params: SamplingParams,
         caller: Caller,
         label: str | None,
+        said: _Said,
     ) -> Order:
         samples = params.n * len(prompts)
         if samples > self._settings.max_samples:
@@ -129,6 +149,7 @@ class OrderReader:
         order_id = f"{kind}-{uuid4().hex}"
         expected = joined(body.prediction.content) if body.prediction else ""
         prediction = tuple(self._llm.tokenizer.encode(expected, special=False)) if expected else ()
+        typed = self._typed(body, prompts, params, len(prediction), label, said)
         requests = []
         for i, (field, prompt) in enumerate(prompts):
             self._check_length(field, len(prompt))
@@ -142,12 +163,35 @@ class OrderReader:
                     body.speculative.num_speculative_tokens if body.speculative else None
                 ),
                 tenant=self._tenant(caller, body.user),
+                request_type=typed.name,
             )
             with _named_as_here():
                 self._llm.engine.admission.check(request)
             requests.append(request)
-        name = label if label is not None else (body.metadata or {}).get(FIELD)
-        return Order(order_id, tuple(requests), self._labels.of(name), bool(prediction))
+        return Order(order_id, tuple(requests), typed, bool(prediction))
+
+    def _typed(
+        self,
+        body: SharedFields,
+        prompts: Sequence[tuple[str, Sequence[int]]],
+        params: SamplingParams,
+        prediction_tokens: int,
+        label: str | None,
+        said: _Said,
+    ) -> Typed:
+        """The type of a request; of several prompts, what all of them are together."""
+        features = Features(
+            prompt=said.text,
+            prompt_tokens=max(len(prompt) for _, prompt in prompts),
+            label=label if label is not None else (body.metadata or {}).get(TYPE_FIELD),
+            structured=params.grammar is not None,
+            tools=said.tools,
+            prediction_tokens=prediction_tokens,
+            messages=said.messages,
+            greedy=params.greedy,
+        )
+        with self._types_lock:
+            return self._types.of(features)
 
     def _check_length(self, field: str, tokens: int) -> None:
         """Too long a prompt has a code of its own, on which clients shorten conversations."""

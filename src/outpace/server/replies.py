@@ -9,8 +9,10 @@ from __future__ import annotations
 import codecs
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
+from outpace.control.types import Typed
 from outpace.request import FinishReason, RequestOutput, StreamChunk
 from outpace.server.tokens import TokenTexts, finite
 from outpace.text.tools.parser import ArgumentsDelta, CallStart, Delta, TextDelta
@@ -195,7 +197,7 @@ def usage(outputs: Sequence[RequestOutput], predicted: bool) -> dict[str, Any]:
     }
 
 
-def speculation(outputs: Sequence[RequestOutput], label: str) -> dict[str, Any]:
+def speculation(outputs: Sequence[RequestOutput], typed: Typed) -> dict[str, Any]:
     """What speculation did for a request: vLLM's names first, then ours.
 
     ``num_spec_steps`` are the steps with a draft, and ``mean_acceptance_length`` is over them;
@@ -225,11 +227,13 @@ def speculation(outputs: Sequence[RequestOutput], label: str) -> dict[str, Any]:
         "num_draft_tokens": drafted,
         "num_spec_tokens": depth,
         "drafter": first.drafter,
-        "request_type": label,
+        "request_type": typed.name,
+        "request_type_reason": typed.reason,
         "verification": first.verification,
         "guarantee": first.guarantee,
         "target_steps": steps,
         "acceptance_length": emitted / steps if steps else 0.0,
         "alpha": accepted / (accepted + rejections) if accepted + rejections else None,
         "reason": first.off_reason,
+        "decisions": [asdict(choice) for choice in first.choices],
     }

@@ -18,6 +18,9 @@ from outpace.server.keys import ApiKeys
 from outpace.server.settings import ServerSettings
 
 _CLOSING_SECONDS = 10  # for responses whose client reads slowly
+# For which a connection may be idle. Clients let go after 5 seconds as a rule; a server that does
+# so too now and then closes one while the next request is on its way.
+_IDLE_SECONDS = 30
 
 
 def serve(
@@ -53,6 +56,7 @@ async def _serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_CLOSING_SECONDS,
+        timeout_keep_alive=_IDLE_SECONDS,
     )
     server = _Server(config, lambda: announce(address(listener)))
     stopper = _Stopper(server, service.desk, settings.drain_seconds)
