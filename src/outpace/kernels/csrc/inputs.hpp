@@ -101,9 +101,10 @@ inline void prepare_group(const Weight& w, const Rows& in, const float* x, float
   }
 }
 
-inline void prepare(const Weight& w, const Rows& in, int rows, const Target& out) {
+// A share of the groups of all rows.
+inline void prepare(const Weight& w, const Rows& in, const threads::Share& share,
+                    const Target& out) {
   const int groups = w.num_groups();
-  const threads::Share share = threads::mine(int64_t(rows) * groups);
   int row = -1;
   float inverse = 0;
   for (int64_t unit = share.begin; unit < share.end; unit++) {
