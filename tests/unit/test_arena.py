@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,3 +36,16 @@ def test_a_piece_may_be_larger_than_a_chunk_and_outlive_its_arena() -> None:
     gc.collect()
     assert int(small.sum()) == 105
     assert int(large[39, -1]) == 9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_is_of_the_kind_that_has_large_pages() -> None:
+    piece = Arena().bytes((MIB,))  # kept, or it would be gone
+    address = piece.data_ptr()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, permissions = line.split()[:2]
+        begin, end = (int(part, 16) for part in span.split("-"))
+        if begin <= address < end:
+            assert permissions.endswith("p"), "shared memory has none, unless an administrator asks"
+            return
+    pytest.fail("the memory is not mapped")

@@ -39,7 +39,8 @@ class Arena:
 
 def _chunk(size: int) -> Tensor:
     """Pages that are only filled when they are written to."""
-    memory = mmap.mmap(-1, size + _HUGE_PAGE)
+    # Private: of memory that could be shared, which is the default, there are no large pages.
+    memory = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     pages = torch.frombuffer(memory, dtype=torch.uint8)

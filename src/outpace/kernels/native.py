@@ -186,7 +186,7 @@ class KernelLinear:
     def __call__(self, x: Tensor, out: Tensor) -> None:
         """``x [rows, inputs]`` (``[rows, 2 * inputs]`` for ``GATED``) to ``out [rows, outputs]``.
 
-        Both are float32 with contiguous rows.
+        Both are float32 with contiguous rows, and do not overlap.
         """
         self._call(
             *self.arguments, x.shape[0], x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0)

@@ -1,7 +1,8 @@
-"""Packed weights, kept on disk: made once, mapped into memory by every later start.
+"""Packed weights, kept on disk: made once, read by every later start.
 
-Packing takes as long as reading and rounding all weights does; a mapped file is there at once, and
-processes that use the same one share its pages. The kernels read a mapped file as fast as memory.
+Packing takes as long as reading and rounding all weights does; a kept file is read in a moment. It
+is read and not mapped, because the pages of a file are small: out of them a decoding step reads its
+weights a fifth slower (see ``outpace.kernels.arena``).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
+from outpace.kernels.arena import Arena
 from outpace.kernels.packing import Format, Packed, group_of
 from outpace.model.blocks import load_blocks
 from outpace.model.config import ModelConfig
@@ -27,7 +28,7 @@ from outpace.model.fingerprint import fingerprint
 from outpace.model.keeping import keep
 from outpace.model.loader import load_weights
 from outpace.model.precision import Precision
-from outpace.model.tensor_file import ALIGNMENT, Planned, write_tensors
+from outpace.model.tensor_file import Planned, read_tensors, write_tensors
 from outpace.model.weights import WeightSource, panels_shape
 
 # To be raised with every change of the panels' layout or of how weights are rounded.
@@ -43,12 +44,11 @@ _log = logging.getLogger(__name__)
 
 
 class KeptWeights:
-    """Packed weights in a memory-mapped file, for ``NativeDecoder``."""
+    """Packed weights out of a file, for ``NativeDecoder``."""
 
     def __init__(self, file: Path) -> None:
-        with safe_open(str(file), framework="pt", device="cpu") as opened:
-            self._matrices: dict[str, list[Any]] = json.loads(opened.metadata()["matrices"])
-            self._tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        self._tensors, metadata = read_tensors(file, Arena().bytes)
+        self._matrices: dict[str, list[Any]] = json.loads(metadata["matrices"])
 
     def take(self, *names: str) -> Tensor:
         """The named vectors, one after the other, in float32."""
@@ -58,9 +58,7 @@ class KeptWeights:
         """The named weights as they were packed, whatever is asked for now."""
         key = _key(names)
         kept_as, kept_group, inputs, outputs = self._matrices[key]
-        data = self._tensors[key]
-        assert data.data_ptr() % ALIGNMENT == 0, "the kernels read whole lines of the cache"
-        return Packed(Format[kept_as], kept_group, inputs, outputs, data)
+        return Packed(Format[kept_as], kept_group, inputs, outputs, self._tensors[key])
 
 
 def is_worth_keeping(config: ModelConfig, precision: Precision) -> bool:

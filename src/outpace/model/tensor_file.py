@@ -1,11 +1,14 @@
-"""Writes safetensors files tensor by tensor, so that memory stays at a piece of one."""
+"""Writes safetensors files tensor by tensor, and reads them into memory of the caller's choice.
+
+In either direction no more than a piece of a tensor is held besides.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ _NAMES = {
     torch.float32: "F32",
     torch.uint8: "U8",
 }
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +80,30 @@ def write_tensors(
                 written += stream.write(flat.numpy().data)
             if written != planned.nbytes:
                 raise ValueError(f"tensor {name} has {written} of {planned.nbytes} bytes")
+
+
+def read_tensors(
+    path: Path, memory: Callable[[Sequence[int]], Tensor]
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read what ``write_tensors`` wrote: the tensors by name, and the metadata.
+
+    Args:
+        path: of the file, which is taken to be whole.
+        memory: hands out uint8 of a shape, to be read into.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header: dict[str, Any] = json.loads(stream.read(length))
+        metadata = header.pop("__metadata__")
+        tensors = {}
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            data = memory((end - begin,))
+            stream.seek(8 + length + begin)
+            if stream.readinto(data.numpy().data) != end - begin:
+                raise OSError(f"{path} ends within the tensor {name}")
+            tensors[name] = data.view(_DTYPES[entry["dtype"]]).view(entry["shape"])
+    return tensors, metadata

@@ -262,11 +262,11 @@ inline void attend_blocks(const Step& s, const typename C::Number* queries) {
   }
 }
 
-// With sharing: chunks are done in any order, and folded in order afterwards; the same sums.
+// With sharing: chunks are dealt out to the threads, and folded in order afterwards; the same sums.
 template <class C, int V>
 inline void attend_shared(const Step& s, const typename C::Number* queries, int most, Part* parts) {
   const int group = s.shape.group(), kv_heads = s.shape.kv_heads;
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(static, 1)
   for (int task = 0; task < most * kv_heads; task++) {
     const int chunk = task / kv_heads, kv_head = task % kv_heads;
     for (int row = 0; row < s.rows; row++)

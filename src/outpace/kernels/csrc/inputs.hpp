@@ -90,21 +90,21 @@ inline void prepare_group(const Weight& w, const Rows& in, const float* x, float
       most = max(most, abs(load(values + i)));
       odd = fma(load(values + i), zero(), odd);
     }
-    const float unit = largest(most) / 127.0f + sum(odd);
+    const float unit = has_nan(odd) ? std::nanf("") : largest(most) / 127.0f;
     const float inverse_unit = unit > 0 ? 1.0f / unit : 0.0f;
     int8_t* bytes = reinterpret_cast<int8_t*>(target) + begin;
+    F32 total = zero();  // of whole numbers, and so exact in any order
     for (int i = 0; i < w.group; i += 16)
-      store_i8(bytes + i, mul(load(values + i), fill(inverse_unit)));
-    int32_t total = 0;
-    for (int i = 0; i < w.group; i++) total += bytes[i];
+      total = add(total, store_i8(bytes + i, mul(load(values + i), fill(inverse_unit))));
     out.scales[row * w.num_groups() + g] = unit;
-    out.sums[row * w.num_groups() + g] = total;
+    out.sums[row * w.num_groups() + g] = int32_t(sum(total));
   }
 }
 
-inline void prepare(const Weight& w, const Rows& in, int rows, const Target& out) {
+// A share of the groups of all rows.
+inline void prepare(const Weight& w, const Rows& in, const threads::Share& share,
+                    const Target& out) {
   const int groups = w.num_groups();
-  const threads::Share share = threads::mine(int64_t(rows) * groups);
   int row = -1;
   float inverse = 0;
   for (int64_t unit = share.begin; unit < share.end; unit++) {

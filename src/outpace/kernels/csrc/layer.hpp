@@ -33,16 +33,30 @@ inline size_t workspace(const linear::Weight& weight, int rows) {
   return rows * (row_bytes(weight) + weight.num_groups() * 8);
 }
 
-// Called by every thread of a team. The result is whole after the team's next barrier.
+// Numbers up to which each thread prepares all rows for itself: that takes less time than to wait
+// for one another and to fetch what others have prepared.
+constexpr int kPreparedAlone = 2048;
+
+// Called by every thread of a team. The result is whole after the team's next barrier. ``out`` must
+// not overlap ``x``: one thread may be writing while another still reads.
 inline void apply(const Linear& layer, const Matrix<const float>& x, int rows,
                   const Matrix<float>& out, uint8_t* memory) {
   const linear::Weight& weight = layer.weight;
   const size_t bytes = row_bytes(weight), groups = weight.num_groups();
+  const bool alone = layer.source != inputs::kGated && rows * weight.inputs <= kPreparedAlone;
+  if (alone) {
+    static thread_local threads::Scratch own;
+    memory = own.get(workspace(weight, rows));
+  }
   float* scales = reinterpret_cast<float*>(memory + rows * bytes);
   int32_t* sums = reinterpret_cast<int32_t*>(scales + rows * groups);
   const inputs::Rows in{layer.source, x.values, x.stride, layer.width, layer.norm, layer.eps};
-  inputs::prepare(weight, in, rows, {memory, bytes, scales, sums});
+  const int64_t units = int64_t(rows) * groups;
+  inputs::prepare(weight, in, alone ? threads::Share{0, units} : threads::mine(units),
+                  {memory, bytes, scales, sums});
+  if (!alone) {
 #pragma omp barrier
+  }
   const threads::Share share = threads::mine(weight.num_panels());
   linear::multiply(weight, {memory, bytes, scales, sums, int(groups)}, rows, share.begin,
                    share.end, {out.values, out.stride, layer.bias, layer.add});

@@ -113,13 +113,20 @@ inline F32 load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
 }
 
-// Sixteen signed bytes, rounded to nearest.
-inline void store_i8(int8_t* p, F32 x) {
-  const __m256i mixed = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+inline bool has_nan(F32 a) {
+  const __m256 low = _mm256_cmp_ps(a.low, a.low, _CMP_UNORD_Q);
+  return _mm256_movemask_ps(_mm256_or_ps(low, _mm256_cmp_ps(a.high, a.high, _CMP_UNORD_Q))) != 0;
+}
+
+// Sixteen numbers between -127 and 127, rounded to nearest: to bytes, and as floats.
+inline F32 store_i8(int8_t* p, F32 x) {
+  const I32 whole{_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high)};
+  const __m256i mixed = _mm256_packs_epi32(whole.low, whole.high);
   const __m256i words = _mm256_permute4x64_epi64(mixed, 0xd8);
   const __m128i bytes =
       _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  return {_mm256_cvtepi32_ps(whole.low), _mm256_cvtepi32_ps(whole.high)};
 }
 
 // Thirty-two bf16 numbers as 16 pairs; a dot product adds both products of a pair to a float.

@@ -57,9 +57,13 @@ inline F32 load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-// Sixteen signed bytes, rounded to nearest.
-inline void store_i8(int8_t* p, F32 x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+inline bool has_nan(F32 a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
+
+// Sixteen numbers between -127 and 127, rounded to nearest: to bytes, and as floats.
+inline F32 store_i8(int8_t* p, F32 x) {
+  const __m512i whole = _mm512_cvtps_epi32(x);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(whole));
+  return _mm512_cvtepi32_ps(whole);
 }
 
 // Thirty-two bf16 numbers as 16 pairs; a dot product adds both products of a pair to a float.
