@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from outpace.errors import CapacityError, CheckpointError
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures
 from outpace.train.team import Team
+from outpace.whole_file import appearing
 
 STATE = "training.pt"
 LOG = "training.jsonl"
@@ -206,18 +206,16 @@ class Loop:
             CapacityError: the disk is full; the checkpoint before is whole.
         """
         path = self._folder / STATE
-        partial = path.with_suffix(".partial")
         kept = {
             "module": self._task.module.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "state": json.dumps(asdict(self.state)),
         }
         try:
-            torch.save(kept, partial)
-            os.replace(partial, path)
+            with appearing(path) as beside:
+                torch.save(kept, beside)
             save(self.state)
         except (OSError, RuntimeError, SafetensorError) as error:
-            partial.unlink(missing_ok=True)
             reason = (str(error).splitlines() or ["cannot be written"])[0][:160]
             raise CapacityError(
                 f"{self._folder}: the checkpoint cannot be written ({reason}); the one before is "
