@@ -14,7 +14,13 @@ from typer import Argument, Option
 from outpace.cli.groups import with_groups
 from outpace.cli.options import CommonOptions
 from outpace.cli.show import note, write_json
-from outpace.cli.train_options import CaptureChoices, LoopChoices, MachineChoices
+from outpace.cli.train_options import (
+    CaptureChoices,
+    LoopChoices,
+    MachineChoices,
+    TalkChoices,
+    tapped_layers,
+)
 from outpace.cli.train_show import TrainingLine, bar, print_evaluation, stoppable
 from outpace.config import check_integer
 from outpace.errors import InvalidValueError
@@ -127,6 +133,46 @@ def capture(
     note(f"{out}: {done.saved_tokens} tokens more; {done.left_out} entries were too short or long")
     if as_json:
         write_json({"store": out, **asdict(done)})
+
+
+@app.command()
+@with_groups
+def converse(
+    common: CommonOptions,
+    out: Annotated[str, Option("--out", "-o", help="Folder of the store; it may exist.")],
+    choices: TalkChoices,
+    machine: MachineChoices,
+    model: Annotated[str, Option(help="The target.")] = "demo",
+    as_json: Json = False,
+) -> None:
+    """Let the target talk with itself, both sides drawn; keep tokens and hidden states."""
+    del common
+    from outpace.train.converse import converse as talk
+    from outpace.train.make_prompts import texts_of
+    from outpace.train.prompts.code import paragraphs
+
+    options = choices.options()
+    device = machine.torch_device()
+    documents = [*paragraphs(), *(texts_of(choices.about) if choices.about else ())]
+    with stoppable(), bar("loading") as (progress, task):
+        done = talk(
+            model,
+            Path(out).expanduser(),
+            lambda num_layers: tapped_layers(choices.taps, num_layers),
+            documents,
+            (choices.tokens, int(choices.max_gb * 1e9)),
+            options,
+            lambda count, tokens: progress.update(
+                task,
+                completed=tokens / choices.tokens,
+                description=f"{count} conversations, {tokens} tokens",
+            ),
+            quantization=choices.quantization,  # type: ignore[arg-type]  # was checked
+            device=device,
+        )
+    note(f"{out}: {done.saved_tokens} tokens more")
+    if as_json:
+        write_json({"store": out, "saved_tokens": done.saved_tokens})
 
 
 @app.command()

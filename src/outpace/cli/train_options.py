@@ -8,12 +8,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from outpace.config import check_integer, check_number
+from outpace.config.checks import check_quantization
 from outpace.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from outpace.train.converse import ConverseOptions
     from outpace.train.loop import LoopOptions
 
 _ANSWERS, _BOUNDS, _HOW, _LONG, _WHERE = "Answers", "Bounds", "Training", "Length", "Machine"
+
+
+Taps = Annotated[
+    str,
+    Option(
+        help="Layers (from 0) whose states are kept: auto (what an EAGLE head wants), none, or "
+        "a list like 1,14,26.",
+        rich_help_panel=_ANSWERS,
+    ),
+]
+
+
+def tapped_layers(taps: str, num_layers: int) -> tuple[int, ...]:
+    """The layers to listen to.
+
+    Raises:
+        InvalidValueError: the list cannot be read, or leaves the model.
+    """
+    if taps == "none":
+        return ()
+    if taps == "auto":
+        # After layers 1, half and the last but three, which the format calls 2, n/2, n-3.
+        wanted = {min(1, num_layers - 1), max(num_layers // 2 - 1, 0), max(num_layers - 4, 0)}
+        return tuple(sorted(wanted))
+    try:
+        layers = tuple(int(part) for part in taps.split(","))
+    except ValueError:
+        layers = ()
+    if not layers or any(not 0 <= layer < num_layers for layer in layers):
+        way_out = f"give auto, none, or layers from 0 to {num_layers - 1} like 1,14,26"
+        raise InvalidValueError("taps", taps, way_out)
+    return layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +68,7 @@ class CaptureChoices:
     ] = 1024
     batch: Annotated[int, Option(help="Answers at once.", rich_help_panel=_ANSWERS)] = 32
     seed: Annotated[int, Option(help="Of sampled answers.", rich_help_panel=_ANSWERS)] = 0
-    taps: Annotated[
-        str,
-        Option(
-            help="Layers (from 0) whose states are kept: auto (what an EAGLE head wants), none, or "
-            "a list like 1,14,26.",
-            rich_help_panel=_ANSWERS,
-        ),
-    ] = "auto"
+    taps: Taps = "auto"
     states: Annotated[
         bool,
         Option(
@@ -57,25 +84,8 @@ class CaptureChoices:
     ] = 20.0
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
-        """The layers to listen to.
-
-        Raises:
-            InvalidValueError: the list cannot be read, or leaves the model.
-        """
-        if self.taps == "none":
-            return ()
-        if self.taps == "auto":
-            # After layers 1, half and the last but three, which the format calls 2, n/2, n-3.
-            wanted = {min(1, num_layers - 1), max(num_layers // 2 - 1, 0), max(num_layers - 4, 0)}
-            return tuple(sorted(wanted))
-        try:
-            layers = tuple(int(part) for part in self.taps.split(","))
-        except ValueError:
-            layers = ()
-        if not layers or any(not 0 <= layer < num_layers for layer in layers):
-            way_out = f"give auto, none, or layers from 0 to {num_layers - 1} like 1,14,26"
-            raise InvalidValueError("taps", self.taps, way_out)
-        return layers
+        """The layers to listen to, see `tapped_layers`."""
+        return tapped_layers(self.taps, num_layers)
 
     def check(self) -> None:
         """Refuse what no capture can honour.
@@ -91,6 +101,50 @@ class CaptureChoices:
             check_integer("tokens", self.tokens, 1)
         for temperature in self.temperature or ():
             check_number("temperature", temperature, "must be a number from 0 to 5", 0, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class TalkChoices:
+    """How conversations are led, and how much is kept."""
+
+    tokens: Annotated[int, Option(help="Stop after so many.", rich_help_panel=_BOUNDS)] = 100_000
+    max_gb: Annotated[
+        float, Option(help="Stop before the store is larger.", rich_help_panel=_BOUNDS)
+    ] = 20.0
+    about: Annotated[
+        list[str] | None,
+        Option(
+            metavar="STORE",
+            help="Talk about texts that the target wrote there; repeatable.",
+            rich_help_panel=_ANSWERS,
+        ),
+    ] = None
+    batch: Annotated[int, Option(help="Conversations at once.", rich_help_panel=_ANSWERS)] = 64
+    max_length: Annotated[
+        int, Option(help="Longest conversation, in tokens.", rich_help_panel=_ANSWERS)
+    ] = 900
+    seed: Annotated[
+        int, Option(help="Another seed makes other ones.", rich_help_panel=_ANSWERS)
+    ] = 0
+    taps: Taps = "auto"
+    quantization: Annotated[
+        str, Option(help="Of the target meanwhile: none, int8 or int4.", rich_help_panel=_ANSWERS)
+    ] = "int8"
+
+    def options(self) -> ConverseOptions:
+        """What the conversations take.
+
+        Raises:
+            InvalidValueError: an option that cannot be honoured.
+        """
+        from outpace.train.converse import ConverseOptions
+
+        check_integer("tokens", self.tokens, 1)
+        check_number("max_gb", self.max_gb, "must be a number above 0.1", 0.1, 1e6)
+        check_integer("batch", self.batch, 1, 1024)
+        check_integer("max_length", self.max_length, 240)
+        check_quantization("quantization", self.quantization)
+        return ConverseOptions(seats=self.batch, length=self.max_length, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)

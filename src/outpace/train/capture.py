@@ -16,11 +16,11 @@ from outpace.errors import InvalidValueError
 from outpace.llm import LLM
 from outpace.request import Request, SamplingParams
 from outpace.train.entries import Entry, read_all
+from outpace.train.filling import Filling
 from outpace.train.recorder import Recorder
-from outpace.train.store import Example, Store, StoreInfo
+from outpace.train.store import Example, Store
 from outpace.train.target_parts import TargetParts
 
-_SHARD_BYTES = 64 * 2**20
 _SHORTEST = 8  # tokens: fewer have nothing to predict
 
 
@@ -94,32 +94,18 @@ def capture(
     llm.engine.drafting = Drafting({"none": recorder}, store.info.vocab_size)
     progress = CaptureProgress()
     run = _Run(llm, recorder, options, progress)
-    waiting: list[Example] = []
+    filling = Filling(store, options.max_tokens_stored, options.max_bytes)
     try:
-        for example in run.examples(missing):
-            waiting.append(example)
-            if sum(e.nbytes for e in waiting) >= _SHARD_BYTES:
-                _save(store, waiting, progress)
-            on_progress(progress)
-            if _is_full(store, progress, options):
-                break
+        with filling:
+            for example in run.examples(missing):
+                filling.add(example)
+                on_progress(progress)
+                if filling.is_full:
+                    break
     finally:
         run.end()
-        _save(store, waiting, progress)
+        progress.saved_tokens = filling.saved_tokens
     return progress
-
-
-def _save(store: Store, waiting: list[Example], progress: CaptureProgress) -> None:
-    # Taken first: what a full disk refused must not be tried again on the way out.
-    examples, waiting[:] = list(waiting), []
-    store.add(examples)
-    progress.saved_tokens += sum(len(e.token_ids) for e in examples)
-
-
-def _is_full(store: Store, progress: CaptureProgress, options: CaptureOptions) -> bool:
-    if options.max_tokens_stored is not None and progress.tokens >= options.max_tokens_stored:
-        return True
-    return options.max_bytes is not None and store.nbytes + _SHARD_BYTES > options.max_bytes
 
 
 class _Run:
@@ -222,16 +208,8 @@ def capture_files(
     """
     entries = read_all(files)
     target = TargetParts.load(model)
-    config = target.config
-    info = StoreInfo(
-        model,
-        target.fingerprint,
-        config.vocab_size,
-        config.hidden_size,
-        choose_taps(config.num_layers) if states else (),
-        states,
-    )
-    store = Store.create(folder, info)
-    settings = engine_settings(options, config.max_position_embeddings)
+    taps = choose_taps(target.config.num_layers) if states else ()
+    store = target.begin_store(folder, taps, states)
+    settings = engine_settings(options, target.config.max_position_embeddings)
     llm = LLM(model, NoDrafter(), **settings, **engine)
     return capture(llm, entries, store, options, lambda now: on_progress(now, len(entries)))

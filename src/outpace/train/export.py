@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from outpace.train.eagle import EagleHead
 from outpace.train.target_parts import TargetParts
+from outpace.whole_file import appearing
 
 _FORMAT_VERSION = "0.9.0"  # of the speculators package whose fields these are
 # Under which name others find what is ours alone to call "demo".
@@ -92,7 +92,6 @@ def write_head(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str,
     """Write a folder's two files, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     weights, description = folder / "model.safetensors", folder / "config.json"
-    save_file(dict(tensors), weights.with_suffix(".partial"), {"format": "pt"})
-    description.with_suffix(".partial").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    os.replace(weights.with_suffix(".partial"), weights)
-    os.replace(description.with_suffix(".partial"), description)
+    with appearing(description) as words, appearing(weights) as numbers:
+        save_file(dict(tensors), numbers, {"format": "pt"})
+        words.write_text(json.dumps(config, indent=2) + "\n", "utf-8")

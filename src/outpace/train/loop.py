@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from outpace.errors import CapacityError, CheckpointError
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures
 from outpace.train.team import Team
+from outpace.whole_file import appearing
 
 STATE = "training.pt"
 LOG = "training.jsonl"
@@ -50,7 +50,7 @@ class LoopOptions:
         warmup: steps over which the rates rise.
         cooldown: share of the run over which they fall to zero.
         batches_a_step: whose gradients are added up.
-        judge_every: seconds between two looks at what is held out.
+        judge_every: seconds between two looks at what is held out, at least.
         judge_depths: tokens ahead at these looks.
         patience: looks without a better loss after which it stops; None: never.
         seed: of all that is random.
@@ -144,7 +144,7 @@ class Loop:
         """Train until the bound, or no gain, or Ctrl-C; what was learned is saved in each case."""
         state, options = self.state, self._options
         began = time.monotonic() - state.seconds
-        looked = state.seconds
+        due = state.seconds + options.judge_every
         leads = self._team.rank == 0
         for parameter in self._task.module.parameters():
             self._team.share(parameter.data)
@@ -154,10 +154,12 @@ class Loop:
                 self._set_rates(progress)
                 on_step(state, self._step(feed))
                 state.seconds = time.monotonic() - began
-                if leads and state.seconds - looked >= options.judge_every:
-                    looked = state.seconds
+                if leads and state.seconds >= due:
                     on_look(state, self.look(validation))
                     self.save(save)
+                    # Looking shall never cost more than a fifth of the time.
+                    now = time.monotonic() - began
+                    due = now + max(options.judge_every, 4 * (now - state.seconds))
         finally:
             if leads and state.step:
                 self.save(save)
@@ -204,18 +206,16 @@ class Loop:
             CapacityError: the disk is full; the checkpoint before is whole.
         """
         path = self._folder / STATE
-        partial = path.with_suffix(".partial")
         kept = {
             "module": self._task.module.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "state": json.dumps(asdict(self.state)),
         }
         try:
-            torch.save(kept, partial)
-            os.replace(partial, path)
+            with appearing(path) as beside:
+                torch.save(kept, beside)
             save(self.state)
         except (OSError, RuntimeError, SafetensorError) as error:
-            partial.unlink(missing_ok=True)
             reason = (str(error).splitlines() or ["cannot be written"])[0][:160]
             raise CapacityError(
                 f"{self._folder}: the checkpoint cannot be written ({reason}); the one before is "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from outpace.text.tokenizer import Tokenizer
 from outpace.train.prompts.drawn import drawn_prompts
 from outpace.train.prompts.generate import open_prompts, prompts_about
 from outpace.train.store import Store
+from outpace.whole_file import appearing
 
 # Whose answers are texts that can be asked about.
 _TELLING = ("writing", "chat", "qa", "drawn")
@@ -79,14 +79,12 @@ def write_prompts(path: Path, prompts: Iterable[dict[str, str]]) -> int:
     Raises:
         InvalidValueError: it cannot be written.
     """
-    partial = path.with_name(path.name + ".partial")
     number = 0
     try:
-        with partial.open("w", encoding="utf-8") as stream:
+        with appearing(path) as beside, beside.open("w", encoding="utf-8") as stream:
             for prompt in prompts:
                 stream.write(json.dumps(prompt, ensure_ascii=False) + "\n")
                 number += 1
-        os.replace(partial, path)
     except OSError as error:
         reason = error.strerror or "cannot be written"
         raise InvalidValueError("out", str(path), f"cannot be written: {reason}") from error

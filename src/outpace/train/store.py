@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from outpace.errors import CapacityError, CheckpointError, InvalidValueError
+from outpace.whole_file import appearing
 
 _FORMAT = 1
 _DESCRIPTION = "store.json"
@@ -104,9 +104,8 @@ class Store:
             return store
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_atomically(
-                folder / _DESCRIPTION, json.dumps({"format": _FORMAT, **asdict(info)})
-            )
+            with appearing(folder / _DESCRIPTION) as beside:
+                beside.write_text(json.dumps({"format": _FORMAT, **asdict(info)}), "utf-8")
         except OSError as error:
             raise InvalidValueError(
                 "store", str(folder), f"cannot be written: {error.strerror}"
@@ -167,12 +166,10 @@ class Store:
             tensors[name] = torch.cat([getattr(e, name) for e in examples])
         words = {name: json.dumps([getattr(e, name[:-1]) for e in examples]) for name in _WORDS}
         path = self.folder / f"shard-{number:06d}.safetensors"
-        partial = path.with_suffix(".partial")
         try:
-            save_file(tensors, partial, words)
-            os.replace(partial, path)
+            with appearing(path) as beside:
+                save_file(tensors, beside, words)
         except (OSError, SafetensorError) as error:
-            partial.unlink(missing_ok=True)
             raise _no_room(self.folder, error) from error
 
     def read(self, shard: Path) -> Iterator[Example]:
@@ -226,12 +223,6 @@ def _no_room(folder: Path, error: Exception) -> CapacityError:
         f"{folder}: {reason}; what was written before is whole: make room and run the same "
         "command again, it goes on from there"
     )
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, "utf-8")
-    os.replace(partial, path)
 
 
 def total_tokens(examples: Iterable[Example]) -> int:

@@ -13,7 +13,7 @@ from outpace.model.config import ModelConfig
 from outpace.model.fingerprint import fingerprint
 from outpace.model.loader import load_config, load_weights
 from outpace.model.source import resolve
-from outpace.train.store import Store
+from outpace.train.store import Store, StoreInfo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +45,16 @@ class TargetParts:
         config = load_config(folder)
         weights = load_weights(folder, config)
         return cls(name, folder, config, fingerprint(folder), weights)
+
+    def begin_store(self, folder: Path, taps: tuple[int, ...], states: bool) -> Store:
+        """A new store of this target's answers, or one to go on with.
+
+        Raises:
+            InvalidValueError: there is a store of something else, or the folder cannot be written.
+        """
+        config = self.config
+        sizes = config.vocab_size, config.hidden_size
+        return Store.create(folder, StoreInfo(self.name, self.fingerprint, *sizes, taps, states))
 
     def check(self, store: Store) -> None:
         """Refuse examples of another target.

@@ -1,4 +1,4 @@
-"""Short functions of Python's standard library, to ask about."""
+"""Of Python's standard library: short functions, and paragraphs of its help, to ask about."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.util
 from pathlib import Path
+from pydoc_data import topics as manual
 
 # Written in Python itself, and readable on their own.
 _MODULES = (
@@ -46,6 +47,7 @@ _MODULES = (
     "wave",
 )
 _FEWEST, _MOST = 4, 24  # lines
+_SHORTEST, _LONGEST = 200, 1200  # characters
 
 
 @functools.cache
@@ -64,3 +66,13 @@ def functions() -> tuple[str, ...]:
                 if _FEWEST <= len(body) <= _MOST:
                     found.append("\n".join(line[node.col_offset :] for line in body))
     return tuple(found)
+
+
+def paragraphs() -> list[str]:
+    """Longer paragraphs of prose of the language's help, without their line ends."""
+    found = [part for text in manual.topics.values() for part in text.split("\n\n")]
+    return [
+        " ".join(part.split())
+        for part in found
+        if _SHORTEST < len(part) < _LONGEST and not part.startswith("   ")
+    ]

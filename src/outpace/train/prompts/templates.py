@@ -163,3 +163,50 @@ ABOUT_A_TEXT = {
     "rag": READING,
     "rewriting": REWRITING,
 }
+
+# About texts and functions that are given; where it ends in the middle of a question, the target
+# draws the rest.
+ABOUT_DOCUMENTS: dict[str, tuple[str, ...]] = {
+    "summary": (
+        "Summarize the text.\n\n{document}",
+        "{document}\n\nSummarize the text above.",
+        "Article:\n{document}\n\nWrite a short summary.",
+        "Please give a summary of this in a few sentences:\n\n{document}",
+        "What is this text about?\n\n{document}",
+        "{document}\n\nIn short:",
+        "Summarize: {document}",
+        "Condense the following into three points.\n\n{document}",
+    ),
+    "rag": (
+        "{document}\n\n{document}\n\nQuestion: What is said about {subject}?",
+        "Answer from the text only.\n\nText: {document}\n\nQuestion: what",
+        "Context:\n{document}\n\nQuestion: who",
+        "Documents:\n1. {document}\n2. {document}\n\nQuestion: how",
+        "Here is some information.\n{document}\n\nUsing it, tell me why",
+        "{document}\n\nBased on the passage, when",
+        "{document}\n\nWhich",
+    ),
+    "extraction": (
+        "List the names in this text.\n\n{document}",
+        "Extract the most important facts as bullet points:\n\n{document}",
+        "{document}\n\nWhat numbers are mentioned above?",
+        "Give JSON with the keys title, topic and keywords for this text:\n\n{document}",
+        "Quote the sentence that matters most.\n\n{document}",
+    ),
+    "rewriting": (
+        "Rewrite this so that a child understands it:\n\n{document}",
+        "Make it shorter:\n\n{document}",
+        "Correct and repeat this text:\n\n{document}",
+        "Rewrite in a more formal tone.\n\n{document}",
+    ),
+    "code": (
+        "Explain this code.\n\n{code}",
+        "Add a docstring to this function:\n\n{code}",
+        "{code}\n\nRewrite this function with type hints.",
+        "Find bugs in this:\n\n{code}",
+        "Write tests for\n\n{code}",
+        "Add comments:\n\n{code}",
+        "Rename the variables so that they are clearer:\n\n{code}",
+    ),
+}
+ABOUT_SHARES = {"summary": 42, "rag": 26, "extraction": 14, "rewriting": 6, "code": 12}
