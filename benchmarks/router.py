@@ -1,0 +1,326 @@
+"""The router on a real model: a mixed workload, a ramp of load, and an adversarial stream.
+
+Run with nothing else on the machine (about 8 minutes with the demo model on two cores):
+
+    python benchmarks/router.py --threads 1 --json router.json
+
+Three parts, also one at a time with ``--parts mixed``, ``ramp`` or ``adversarial``:
+
+- ``mixed``: every task of the workload that ships, one request at a time and four at once. The
+  router, which learned from other prompts of the same tasks before, against plain decoding and
+  each drafter with each k; all on one engine, taking turns. Bars: in total not more than 2 %
+  behind the best single policy, in no task more than 3 % behind the best policy of that task.
+- ``ramp``: 1, 2, 4 ... 32 ... 2, 1 requests at once, against plain decoding and fixed k. Bars:
+  at each level not more than 3 % behind the better one; at most two changes of regime a level.
+- ``adversarial``: a drafter that is believed to be nearly always right and never is; one that is
+  right for one type of request and never for the next; one that stops being right half way.
+  Bars: no request more than 5 % slower than plain, the whole at most 3 %.
+
+A bar that is missed is printed as missed; how much of it is the machine's noise is seen from
+``--repeats``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import count, cycle, islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from outpace import LLM, SamplingParams
+from outpace.bench.workload import Entry, load
+from outpace.control.automatic import AutomaticController
+from outpace.control.controller import Controller, FixedController
+from outpace.control.routed import RoutedController
+from outpace.control.router import Router
+from outpace.engine.drafting import Drafting
+from outpace.engine.menu import same_for_all
+from outpace.request import Request
+from outpace.spec.drafter import Ask, Seen
+from outpace.spec.drafters.none import NoneDrafter
+from outpace.spec.tree import DraftTree
+
+IDS = count()
+PLAIN, ROUTER = "off", "router"
+
+
+@dataclass
+class Bench:
+    """One model, and what all parts need of it."""
+
+    llm: LLM
+    tokens: int
+
+    def requests(self, entries: Sequence[Entry], drafter: str | None) -> list[Request]:
+        """Requests for prompts; without a drafter the router may choose."""
+        llm, made = self.llm, []
+        for entry in entries:
+            chat = llm.tokenizer.chat_template is not None
+            words = llm.tokenizer.encode_chat(entry.conversation) if chat else None
+            expected = entry.prediction
+            made.append(
+                Request(
+                    f"router-{next(IDS)}",
+                    tuple(words or llm.tokenizer.encode(entry.text)),
+                    SamplingParams(max_tokens=self.tokens, ignore_eos=True),
+                    tuple(llm.tokenizer.encode(expected, special=False)) if expected else (),
+                    drafter,
+                    request_type=entry.task,
+                )
+            )
+        return made
+
+    def seconds(self, requests: Sequence[Request], controller: Controller) -> float:
+        """Wall seconds to serve these together."""
+        engine = self.llm.engine
+        engine.controller = controller
+        for request in requests:
+            engine.add(request)
+        began = perf_counter()
+        while engine.has_work:
+            engine.step()
+        return perf_counter() - began
+
+
+def ways(names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Fixed policies: ``drafter:k``, and plain decoding."""
+    found = {PLAIN: ("none", 0)}
+    for name in names:
+        drafter, _, k = name.rpartition(":")
+        found[name] = (drafter, int(k))
+    return found
+
+
+def mixed(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
+    """Part one."""
+    entries = load("shipped").entries
+    by_task: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_task[entry.task].append(entry)
+    fixed = ways(args.policies.split(","))
+    learned = deepcopy(bench.llm.engine.controller)
+    measured = {task: some[: args.per_task] for task, some in by_task.items()}
+    for _ in range(args.learning):  # from the other prompts where there are any
+        for some in by_task.values():
+            rest = some[args.per_task :] or some
+            for entry in islice(cycle(rest), args.per_task):
+                bench.seconds(bench.requests([entry], None), learned)
+    result = {}
+    for at_once in map(int, args.at_once.split(",")):
+        times: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for repeat in range(args.repeats):
+            names = [*fixed, ROUTER]
+            shift = repeat % len(names)
+            for task, some in measured.items():
+                for name in names[shift:] + names[:shift]:
+                    drafter, k = fixed.get(name, (None, 0))
+                    requests = bench.requests(some, drafter)
+                    controller = learned if drafter is None else FixedController(k)
+                    seconds = sum(
+                        bench.seconds(requests[i : i + at_once], controller)
+                        for i in range(0, len(requests), at_once)
+                    )
+                    times[name, task].append(seconds)
+        result[f"at-once:{at_once}"] = _verdict(times, list(fixed), list(measured))
+    return result
+
+
+def _verdict(
+    times: Mapping[tuple[str, str], list[float]], fixed: Sequence[str], tasks: Sequence[str]
+) -> dict[str, Any]:
+    middle = {key: statistics.median(some) for key, some in times.items()}
+    totals = {name: sum(middle[name, task] for task in tasks) for name in (*fixed, ROUTER)}
+    best = min(fixed, key=totals.__getitem__)
+    by_task = {}
+    for task in tasks:
+        own = min(fixed, key=lambda name, task=task: middle[name, task])
+        behind = middle[ROUTER, task] / middle[own, task] - 1
+        by_task[task] = {"best": own, "router_behind": behind, "kept": behind <= 0.03}
+    behind = totals[ROUTER] / totals[best] - 1
+    return {
+        "seconds": totals,
+        "best": best,
+        "router_behind": behind,
+        "kept": behind <= 0.02 and all(one["kept"] for one in by_task.values()),
+        "tasks": by_task,
+    }
+
+
+def ramp(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
+    """Part two."""
+    entries = cycle(load("shipped").entries)
+    fixed = ways(args.ramp_policies.split(","))
+    routed = deepcopy(bench.llm.engine.controller)
+    up = [1, 2, 4, 8, 16, 32]
+    levels, changes = [], _changes(routed)
+    for number, level in enumerate([*up, *reversed(up[:-1])]):
+        some = list(islice(entries, level))
+        times: dict[str, list[float]] = defaultdict(list)
+        names = [*fixed, ROUTER]
+        for repeat in range(args.repeats):
+            shift = (number + repeat) % len(names)
+            for name in names[shift:] + names[:shift]:
+                drafter, k = fixed.get(name, (None, 0))
+                controller = routed if drafter is None else FixedController(k)
+                times[name].append(bench.seconds(bench.requests(some, drafter), controller))
+        middle = {name: statistics.median(one) for name, one in times.items()}
+        best = min(fixed, key=middle.__getitem__)
+        behind = middle[ROUTER] / middle[best] - 1
+        before, changes = changes, _changes(routed)
+        levels.append(
+            {
+                "at_once": level, "seconds": middle, "best": best, "router_behind": behind,
+                "changes": changes - before,
+                "kept": behind <= 0.03 and changes - before <= 2,
+            }
+        )  # fmt: skip
+    return {"levels": levels, "kept": all(one["kept"] for one in levels)}
+
+
+def _changes(controller: RoutedController) -> int:
+    return sum(one.changes for one in controller.inner._regimes.values())
+
+
+@dataclass
+class Actor:
+    """Says what comes next, or something else, as it is told to.
+
+    Attributes:
+        answers: whole answers by prompt.
+        honest: the prompts for which it says what comes next.
+    """
+
+    answers: Mapping[tuple[int, ...], Sequence[int]]
+    honest: set[tuple[int, ...]] = field(default_factory=set)
+    name: str = "actor"
+    sources: tuple[str, ...] = ("actor",)
+    taps: tuple[int, ...] | None = None
+
+    def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """A chain of right guesses, or of wrong ones."""
+        trees = []
+        for ask in asks:
+            prompt = tuple(ask.token_ids[: ask.num_prompt].tolist())
+            done = len(ask.token_ids) - ask.num_prompt
+            right = list(self.answers[prompt][done : done + ask.budget])
+            chain = right if prompt in self.honest else [token ^ 1 for token in right]
+            trees.append(DraftTree.chain(chain, source=self.name))
+        return trees
+
+    def observe(self, seen: Sequence[Seen]) -> None:
+        """Nothing to learn."""
+
+    def forget(self, seq_id: int) -> None:
+        """Nothing to forget."""
+
+
+def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
+    """Part three."""
+    engine = bench.llm.engine
+    costs = bench.llm.engine.controller.costs  # type: ignore[attr-defined]
+    usual = engine.drafting
+    entries = list(load("shipped").entries)[: args.stream]
+    prompts = [one.prompt_token_ids for one in bench.requests(entries, "none")]
+    answers = {}
+    for request in bench.requests(entries, "none"):
+        [sequence] = engine.add(request)
+        while engine.has_work:
+            engine.step()
+        answers[request.prompt_token_ids] = list(sequence.output.token_ids)
+    half = len(prompts) // 2
+    streams = {
+        "believed, never right": (set[tuple[int, ...]](), ["a"] * len(prompts), True),
+        "another type comes": (set(prompts[:half]), ["a"] * half + ["b"] * half, False),
+        "stops being right": (set(prompts[:half]), ["a"] * len(prompts), False),
+    }
+    actor = Actor(answers)
+    # Requests begin with the engine's own drafter, whose place nobody takes here.
+    actors = {"none": NoneDrafter(), "actor": actor, engine.config.drafter.name: NoneDrafter()}
+    engine.drafting = Drafting(actors, 2**31, same_for_all(("none", "actor")))
+    result = {}
+    for name, (honest, kinds, believed) in streams.items():
+        actor.honest = honest
+        losses: dict[int, list[float]] = defaultdict(list)
+        sums: list[tuple[float, float]] = []
+        for _ in range(args.repeats):
+            inner = AutomaticController(deepcopy(costs.target))
+            controller = RoutedController(inner, Router(), {"none": (), "actor": ("actor",)})
+            for _ in range(400 if believed else 0):
+                controller.history.asked("a", "actor", True)
+                controller.history.record("a", "actor", 4, False)
+            pairs = []
+            for i, (entry, kind) in enumerate(zip(entries, kinds, strict=False)):
+                plain, routed = bench.requests([entry] * 2, None)
+                plain = _typed(plain, "none", kind)
+                pair = (
+                    bench.seconds([_typed(routed, None, kind)], controller),
+                    bench.seconds([plain], FixedController(0)),
+                )
+                pairs.append(pair)
+                losses[i].append(pair[0] / pair[1] - 1)
+            bad = [pair for i, pair in enumerate(pairs) if prompts[i] not in honest]
+            sums.append((sum(a for a, _ in bad), sum(b for _, b in bad)))
+        wrong = [i for i in losses if prompts[i] not in honest]
+        worst = max(statistics.median(losses[i]) for i in wrong)
+        whole = statistics.median(a / b - 1 for a, b in sums)
+        result[name] = {
+            "worst_request": worst, "whole": whole, "requests": len(wrong),
+            "kept": worst <= 0.05 and whole <= 0.03,
+        }  # fmt: skip
+    engine.drafting = usual
+    return result
+
+
+def _typed(request: Request, drafter: str | None, kind: str) -> Request:
+    return Request(
+        request.request_id, request.prompt_token_ids, request.params, (), drafter,
+        request_type=kind,
+    )  # fmt: skip
+
+
+PARTS = {"mixed": mixed, "ramp": ramp, "adversarial": adversarial}
+
+
+def main() -> None:
+    """Run the parts and say which bars were kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--parts", default="mixed,ramp,adversarial")
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--per-task", type=int, default=2)
+    parser.add_argument("--learning", type=int, default=3, help="rounds before the mixed part")
+    parser.add_argument("--at-once", default="1,4")
+    parser.add_argument("--policies", default="ngram:3,suffix:3,eagle:3,ngram+eagle:3")
+    parser.add_argument("--ramp-policies", default="ngram:2,eagle:2")
+    parser.add_argument("--stream", type=int, default=16, help="requests of an adversarial stream")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    llm = LLM(
+        args.model, threads=args.threads, prefix_caching=False, max_num_seqs=32,
+        kv_cache_tokens=32_768, keep_learned=False,
+    )  # fmt: skip
+    first = llm.engine.controller
+    bench, result = Bench(llm, args.tokens), {}
+    for part in args.parts.split(","):
+        began = perf_counter()
+        llm.engine.controller = deepcopy(first)
+        result[part] = PARTS[part](bench, args)
+        print(f"\n{part} ({perf_counter() - began:.0f} s)")
+        for name, one in result[part].items():
+            for line in one if isinstance(one, list) else [one]:
+                print(f"  {name}: {line}")
+    if args.json:
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
