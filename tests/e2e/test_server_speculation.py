@@ -243,6 +243,7 @@ def test_keys_guard_what_tells_of_requests(folder: Path) -> None:
         page = server.get("/dashboard")
         assert page.status_code == 200
         assert "unsafe" not in page.headers["Content-Security-Policy"]
+        assert server.get("/dashboard/", follow_redirects=True).text == page.text
         for path in ("/dashboard", "/dashboard/data", "/health/speculation"):
             headers = {"Authorization": "Bearer a-long-key"}
             answer = httpx.post(f"{server.url}{path}", content=b"\xff" * 100, headers=headers)

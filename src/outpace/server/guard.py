@@ -14,7 +14,9 @@ from outpace.server.keys import ApiKeys
 
 # What load balancers and browsers ask for without a key; none of it tells of requests. The pages
 # are the same for everybody: what they show they fetch with the key that they were given.
-OPEN_PATHS = frozenset({"/", "/dashboard", "/health", "/ready", "/version", "/openapi.json"})
+OPEN_PATHS = frozenset(
+    {"/", "/dashboard", "/dashboard/", "/health", "/ready", "/version", "/openapi.json"}
+)
 CALLER = "outpace.caller"
 
 
