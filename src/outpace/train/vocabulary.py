@@ -46,7 +46,7 @@ def likely_tokens(
             own = example.last[max(example.num_prompt - 1, 0) :]
             mass += (own.to(head.dtype) @ head.T).float().softmax(-1).sum(0).cpu()
             rows += len(own)
-    score = mass / mass.sum() + said / said.sum().clamp_min(1)
+    score: Tensor = mass / mass.sum() + said / said.sum().clamp_min(1)
     score[list(always)] = float("inf")
     return score.topk(size).indices.sort().values
 
