@@ -36,3 +36,8 @@ class DraftError(OutpaceError):
 
 class CapacityError(OutpaceError):
     """The memory or cache that was asked for does not exist or does not suffice."""
+
+
+def in_short(error: BaseException) -> str:
+    """What an error of another library says, for a line of our own: its first line, or its kind."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

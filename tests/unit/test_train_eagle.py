@@ -14,10 +14,14 @@ from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
 from outpace.model.torch_decoder import TorchDecoder
 from outpace.model.weights import WeightSource
+from outpace.train.batches import TrainBatch
 from outpace.train.eagle import EagleHead, depth_mask
+from outpace.train.eagle_task import EagleOptions, EagleTask
 from outpace.train.export import export_eagle
 from outpace.train.start_eagle import eagle_shape, started_head
+from outpace.train.store import Example, Store, StoreInfo
 from outpace.train.target_parts import TargetParts
+from outpace.train.vocabulary import likely_tokens
 
 from tiny_heads import read_eagle
 from train_cases import tiny_target
@@ -120,3 +124,58 @@ def test_a_new_head_has_the_last_layer_of_its_target(tmp_path: Path) -> None:
     normed = third * (third.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
     # The norm's eps is the target's, 1e-6 here; the sums of float32 differ in order.
     assert torch.allclose(head.project(x), normed, atol=1e-4)
+
+
+def _batch(target: TargetParts) -> TrainBatch:
+    config = target.config
+    torch.manual_seed(1)
+    return TrainBatch(
+        torch.randint(0, config.vocab_size, (2, 30)),
+        torch.tensor([30, 24]),
+        torch.tensor([12, 10]),
+        torch.randn(2, 30, 3 * config.hidden_size).bfloat16(),
+        torch.randn(2, 30, config.hidden_size).bfloat16(),
+    )
+
+
+def _rows_learned(target: TargetParts, options: EagleOptions, batches: int) -> list[list[int]]:
+    head, vocabulary = _head(target)
+    tables = target.embedding.bfloat16(), target.head.bfloat16()
+    task = EagleTask(head, *tables, vocabulary, options)
+    return [task.learn(_batch(target)).rows for _ in range(batches)]
+
+
+def test_depths_take_turns(tmp_path: Path) -> None:
+    target = TargetParts.load(str(tiny_target(tmp_path / "target")))
+    whole = _rows_learned(target, EagleOptions(depths=3), 2)
+    assert [len(rows) for rows in whole] == [3, 3]
+    varied = _rows_learned(target, EagleOptions(depths=3, vary_depths=True), 6)
+    assert sorted(len(rows) for rows in varied) == [1, 1, 2, 2, 3, 3]
+
+
+def test_of_prompts_only_a_share_takes_part(tmp_path: Path) -> None:
+    """Row t aims at row t + 1: 11 and 9 aim into the prompts, 18 and 14 into the answers."""
+    target = TargetParts.load(str(tiny_target(tmp_path / "target")))
+
+    def first(share: float, weight: float) -> list[int]:
+        options = EagleOptions(prompt_weight=weight, prompt_share=share)
+        return [rows[0] for rows in _rows_learned(target, options, 8)]
+
+    assert set(first(1.0, 0.2)) == {52}
+    assert set(first(1.0, 0.0)) == {32}
+    assert set(first(0.0, 0.2)) == {32}
+    some = first(0.5, 1.0)
+    assert 32 < min(some) < max(some) < 52
+
+
+def test_the_likeliest_tokens_are_said_or_nearly_said(tmp_path: Path) -> None:
+    """One is said but unlikely, one is likely but never said; both come before all others."""
+    table = torch.zeros(20, 4)
+    table[7, 0] = 9.0
+    info = StoreInfo("m", "f" * 32, 20, 4, (), states=True)
+    store = Store.create(tmp_path / "s", info)
+    state = torch.tensor([1.0, 0, 0, 0]).bfloat16().repeat(6, 1)
+    store.add([Example("a", "", 2, torch.full((6,), 3, dtype=torch.int32), None, state)])
+    assert likely_tokens([store], 2, table.bfloat16(), [], 100).tolist() == [3, 7]
+    assert likely_tokens([store], 2, table.bfloat16(), [15], 100).tolist() == [3, 15]
+    assert likely_tokens([store], 20, table.bfloat16(), [], 100).tolist() == list(range(20))

@@ -149,6 +149,19 @@ def test_feed_reads_everything_equally_and_nothing_held_out(tmp_path: Path) -> N
     assert set(seen) == set(range(120)) - held
 
 
+def test_processes_read_different_shards(tmp_path: Path) -> None:
+    store = _store(tmp_path / "s", 40)
+
+    def read(place: int, processes: int) -> set[int]:
+        feed = iter(Feed([store], 32, seed=place, part=(place, processes)))
+        return {int(row[0]) for _ in range(40) for row in next(feed).token_ids}
+
+    parts = [read(place, 2) for place in range(2)]
+    assert not parts[0] & parts[1]
+    assert parts[0] | parts[1] == read(0, 1)
+    assert read(40, 60) == read(0, 1)  # too few shards: better the same ones than none
+
+
 def test_what_is_captured_meanwhile_is_read_next(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", 8)
     feed = Feed([store], 1000, seed=1)

@@ -86,3 +86,15 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "s" / "store.json").write_text("{}")
     with pytest.raises(CheckpointError, match="not readable"):
         Store.open(tmp_path / "s")
+
+
+def test_states_without_taps_are_kept(tmp_path: Path) -> None:
+    """What heads on the last hidden state need (capture --taps none)."""
+    store = Store.create(tmp_path / "s", StoreInfo("demo", "f" * 32, 96, 8, (), states=True))
+    given = example("a")
+    store.add([Example("a", "chat", 2, given.token_ids, None, given.last)])
+    [found] = store
+    assert found.taps is None
+    assert found.last is not None
+    assert given.last is not None
+    assert torch.equal(found.last, given.last)

@@ -22,7 +22,7 @@ from outpace.cli.train_options import (
     tapped_layers,
 )
 from outpace.cli.train_show import TrainingLine, bar, print_evaluation, stoppable
-from outpace.config import check_integer
+from outpace.config import check_integer, check_number
 from outpace.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -189,6 +189,10 @@ def eagle(
     prompt_weight: Annotated[
         float, Option(help="Of words of prompts, against 1 for the target's own.")
     ] = 0.2,
+    prompt_share: Annotated[float, Option(help="Of words of prompts, how many take part.")] = 1.0,
+    vary_depths: Annotated[
+        bool, Option("--vary-depths", help="Go 1, 2, ... DEPTHS tokens ahead in turn: cheaper.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train an EAGLE-3 head, in the speculators format; use it as eagle:OUT/head."""
@@ -198,7 +202,16 @@ def eagle(
 
     check_integer("vocabulary", vocabulary, 2)
     check_integer("depths", depths, 1, 8)
-    options = EagleOptions(depths, loss=choices.loss, prompt_weight=prompt_weight)  # type: ignore[arg-type]
+    check_number("prompt_weight", prompt_weight, "must be a number from 0 to 1", 0, 1)
+    check_number("prompt_share", prompt_share, "must be a number from 0 to 1", 0, 1)
+    options = EagleOptions(
+        depths,
+        loss=choices.loss,  # type: ignore[arg-type]  # was checked
+        prompt_weight=prompt_weight,
+        prompt_share=prompt_share,
+        vary_depths=vary_depths,
+        seed=choices.seed,
+    )
     ground = _ground(stores, out, model, choices, machine)
     with stoppable(), bar("preparing") as shown:
         line = TrainingLine(*shown, ground.loop)

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from outpace.errors import CheckpointError
+from outpace.errors import CheckpointError, in_short
 from outpace.kernels.packing import Format, Quantized
 from outpace.model.config import ModelConfig
 from outpace.model.tensor_file import Planned, write_tensors
@@ -143,7 +143,7 @@ def load_blocks(folder: Path, config: ModelConfig) -> dict[str, Blocks]:
             formats = {n: f for n, f in (opened.metadata() or {}).items() if n in shapes}
             return {name: _load(opened, name, formats[name], shapes[name]) for name in formats}
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        reason = (str(error).splitlines() or ["unreadable"])[0][:160]
+        reason = in_short(error)
         raise CheckpointError(
             f"{file}: damaged, or not of this model ({reason}); remove its folder if it is in "
             "Outpace's cache, else this file"

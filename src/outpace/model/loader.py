@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from outpace.errors import CheckpointError
+from outpace.errors import CheckpointError, in_short
 from outpace.model.config import ModelConfig
 
 FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
@@ -174,7 +174,7 @@ def _opened(file: Path) -> Any:
         with safe_open(str(file), framework="pt", device="cpu") as opened:
             yield opened
     except (SafetensorError, OSError) as error:
-        reason = (str(error).splitlines() or ["unreadable"])[0][:160]
+        reason = in_short(error)
         raise CheckpointError(
             f"{file}: damaged or truncated safetensors ({reason}); download it again"
         ) from error

@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
-from outpace.errors import CheckpointError, InvalidValueError
+from outpace.errors import CheckpointError, InvalidValueError, in_short
 from outpace.text.chat import Guard, all_texts, checked_messages, load_template, render
 from outpace.text.detokenizer import Detokenizer, Pieces, pieces_factory, token_bytes
 from outpace.text.tools.definition import Tool
@@ -341,7 +341,7 @@ def _load_backend(folder: Path) -> Backend:
         )
         return Backend.from_str(loaded.backend_tokenizer.to_str())
     except Exception as error:  # `tokenizers` raises plain Exception
-        reason = (str(error).splitlines() or ["unreadable"])[0][:160]
+        reason = in_short(error)
         what = "damaged" if file.is_file() else "missing, and no older tokenizer files were usable"
         raise CheckpointError(f"{file}: {what} ({reason}); download the tokenizer again") from error
 

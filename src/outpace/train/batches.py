@@ -109,11 +109,19 @@ class Feed:
         stores: of the same target.
         max_tokens: of a batch, filling included; what memory is bounded by.
         seed: of the order.
+        part: which of how many processes this is; each reads other shards, if there are enough.
     """
 
-    def __init__(self, stores: Sequence[Store], max_tokens: int, seed: int) -> None:
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        max_tokens: int,
+        seed: int,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
         self._stores = stores
         self._max_tokens = max_tokens
+        self._part = part
         self._random = random.Random(seed)
         self._visits: Counter[Path] = Counter()
         self.tokens_read = 0
@@ -142,6 +150,8 @@ class Feed:
         if not there:
             folder = str(self._stores[0].folder)
             raise InvalidValueError("store", folder, "has no examples yet; capture some first")
+        place, processes = self._part
+        there = there[place::processes] or there
         self._random.shuffle(there)
         there.sort(key=lambda pair: self._visits[pair[1]])
         chosen = there[:_MIXED_SHARDS]

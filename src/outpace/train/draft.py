@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outpace.errors import CheckpointError, InvalidValueError
+from outpace.errors import CheckpointError, InvalidValueError, in_short
 from outpace.model.loader import read_json
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures, chain_steps
-from outpace.train.goal import Goal, likeliest, table_figures, table_step
+from outpace.train.goal import Goal, likeliest, some_of, table_figures, table_step
 from outpace.train.losses import LossName
 from outpace.train.target_parts import TargetParts
 
@@ -87,7 +87,7 @@ def new_draft(target: TargetParts, changes: dict[str, Any]) -> nn.Module:
     try:
         model: nn.Module = LlamaForCausalLM(LlamaConfig(**fields))
     except (TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
-        reason = (str(error).splitlines() or ["unusable"])[0][:160]
+        reason = in_short(error)
         raise InvalidValueError("config", changes, f"makes no model: {reason}") from error
     return model
 
@@ -104,7 +104,7 @@ def old_draft(folder: Path, target: TargetParts) -> nn.Module:
     try:
         model: nn.Module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        reason = (str(error).splitlines() or ["unreadable"])[0][:160]
+        reason = in_short(error)
         raise CheckpointError(f"{folder}: cannot be loaded ({reason})") from error
     size = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
     if size < target.config.vocab_size:
@@ -163,8 +163,7 @@ class DraftTask:
         drawn = torch.rand(chance.shape, generator=self._generator).to(chance.device)
         chosen = (drawn < chance) & (position < batch.lengths[:, None])
         rows = chosen.flatten().nonzero().flatten()
-        order = torch.randperm(len(rows), generator=self._generator)
-        return rows[order[: self._options.rows].to(rows.device)]
+        return some_of(rows, self._options.rows, self._generator)
 
     @torch.no_grad()
     def judge(self, batch: TrainBatch, depths: int) -> Figures:

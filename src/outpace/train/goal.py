@@ -127,3 +127,9 @@ def likeliest(last: Tensor, table: Tensor) -> Tensor:
     states = last.flatten(0, 1).to(table.dtype)
     best = [(states[part] @ table.T).argmax(-1) for part in chunks(len(states), len(table))]
     return torch.cat(best).view(last.shape[:2])
+
+
+def some_of(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """At most so many of ``rows``, chosen at random: where a whole vocabulary makes each dear."""
+    order = torch.randperm(len(rows), generator=generator)
+    return rows[order[:most].to(rows.device)]

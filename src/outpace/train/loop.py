@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from outpace.errors import CapacityError, CheckpointError
+from outpace.errors import CapacityError, CheckpointError, in_short
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures
 from outpace.train.team import Team
@@ -127,7 +127,7 @@ class Loop:
                 optimizer.load_state_dict(said)
             self.state = LoopState(**json.loads(kept["state"]))
         except (OSError, RuntimeError, KeyError, ValueError, TypeError, EOFError) as error:
-            reason = (str(error).splitlines() or ["unreadable"])[0][:160]
+            reason = in_short(error)
             raise CheckpointError(
                 f"{path}: cannot be resumed from ({reason}); remove it to begin again"
             ) from error
@@ -216,7 +216,7 @@ class Loop:
                 torch.save(kept, beside)
             save(self.state)
         except (OSError, RuntimeError, SafetensorError) as error:
-            reason = (str(error).splitlines() or ["cannot be written"])[0][:160]
+            reason = in_short(error)
             raise CapacityError(
                 f"{self._folder}: the checkpoint cannot be written ({reason}); the one before is "
                 "whole: make room and resume"

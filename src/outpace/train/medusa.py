@@ -17,7 +17,7 @@ from outpace.train.batches import TrainBatch
 from outpace.train.eagle_task import row_weights
 from outpace.train.export import write_head
 from outpace.train.figures import Figures, chain_steps
-from outpace.train.goal import Goal, chunks, likeliest, table_figures, table_step
+from outpace.train.goal import Goal, chunks, likeliest, some_of, table_figures, table_step
 from outpace.train.losses import LossName
 from outpace.train.target_parts import TargetParts
 
@@ -95,7 +95,8 @@ class MedusaTask:
         flat = batch.last.flatten(0, 1).float()
         total = sum(options.decay**d for d in range(len(self._heads)))
         for depth, head in enumerate(self._heads):
-            rows = self._some(row_weights(batch, depth, 0.0).flatten().nonzero().flatten())
+            own = row_weights(batch, depth, 0.0).flatten().nonzero().flatten()
+            rows = some_of(own, options.rows, self._generator)
             if not len(rows):
                 break
             state = head(flat[rows])
@@ -107,10 +108,6 @@ class MedusaTask:
             figures.add(found.at_depth(depth))
             torch.autograd.backward([state], [gradient])
         return figures
-
-    def _some(self, rows: Tensor) -> Tensor:
-        order = torch.randperm(len(rows), generator=self._generator)
-        return rows[order[: self._options.rows].to(rows.device)]
 
     @torch.no_grad()
     def judge(self, batch: TrainBatch, depths: int) -> Figures:

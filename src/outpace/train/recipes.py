@@ -113,7 +113,8 @@ class Ground:
 
     def batches(self, seed: int) -> tuple[Iterator[TrainBatch], list[TrainBatch]]:
         """What is trained on, and what is held out, with states."""
-        feed: Any = Feed(self.stores, self.max_tokens, seed + self.team.rank)
+        part = (self.team.rank, self.team.size)
+        feed: Any = Feed(self.stores, self.max_tokens, seed + self.team.rank, part)
         validation: Any = held_out(self.stores, self.max_tokens, self.held_out_tokens)
         if not all(store.info.states for store in self.stores):
             states = TargetStates(self.target, self.taps, self.max_tokens, self.device)

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from outpace.errors import CapacityError, CheckpointError, InvalidValueError
+from outpace.errors import CapacityError, CheckpointError, InvalidValueError, in_short
 from outpace.whole_file import appearing
 
 _FORMAT = 1
@@ -162,7 +162,8 @@ class Store:
             "lengths": torch.tensor([len(e.token_ids) for e in examples]),
             "num_prompt": torch.tensor([e.num_prompt for e in examples]),
         }
-        for name in ("taps", "last") if self.info.states else ():
+        kept = {"taps": self.info.states and self.info.taps, "last": self.info.states}
+        for name in (name for name, wanted in kept.items() if wanted):
             tensors[name] = torch.cat([getattr(e, name) for e in examples])
         words = {name: json.dumps([getattr(e, name[:-1]) for e in examples]) for name in _WORDS}
         path = self.folder / f"shard-{number:06d}.safetensors"
@@ -212,13 +213,13 @@ def _words(shard: Path) -> dict[str, list[str]]:
 
 
 def _damaged(shard: Path, error: Exception) -> CheckpointError:
-    reason = (str(error).splitlines() or ["unreadable"])[0][:160]
+    reason = in_short(error)
     return CheckpointError(f"{shard}: damaged ({reason}); remove it, the others are whole")
 
 
 def _no_room(folder: Path, error: Exception) -> CapacityError:
     full = getattr(error, "errno", None) == errno.ENOSPC or "No space" in str(error)
-    reason = "the disk is full" if full else (str(error).splitlines() or ["cannot be written"])[0]
+    reason = "the disk is full" if full else in_short(error)
     return CapacityError(
         f"{folder}: {reason}; what was written before is whole: make room and run the same "
         "command again, it goes on from there"

@@ -21,32 +21,34 @@ def likely_tokens(
 ) -> Tensor:
     """The tokens that a target is likeliest to say.
 
-    Its probabilities are added up over states, which tells rare tokens apart after far fewer of
-    them than counting what was said would.
+    Half of a token's score is its share of what was said, which knows best what is said greedily;
+    half is its mean probability over states, which tells rare tokens apart after far fewer of them.
 
     Args:
         stores: with states.
         size: how many tokens.
         head: ``[vocab, hidden]`` of the target.
         always: tokens that are there in any case, such as ends of text.
-        most_rows: states to look at, of the target's own words.
+        most_rows: states to look at, of the target's own words; all words are counted.
 
     Returns:
         Ascending ids ``[size]``, or all of them where the vocabulary is not larger.
     """
     if size >= len(head):
         return torch.arange(len(head))
-    mass = torch.zeros(len(head), dtype=torch.float64)
+    mass, said = torch.zeros(2, len(head), dtype=torch.float64)
     rows = 0
     for example in itertools.chain(*_in_turn(stores)):
-        if rows >= most_rows:
-            break
-        assert example.last is not None
-        own = example.last[max(example.num_prompt - 1, 0) :]
-        mass += (own.to(head.dtype) @ head.T).float().softmax(-1).sum(0)
-        rows += len(own)
-    mass[list(always)] = float("inf")
-    return mass.topk(size).indices.sort().values
+        words = example.token_ids[example.num_prompt :].long()
+        said += torch.bincount(words, minlength=len(head))
+        if rows < most_rows:
+            assert example.last is not None
+            own = example.last[max(example.num_prompt - 1, 0) :]
+            mass += (own.to(head.dtype) @ head.T).float().softmax(-1).sum(0).cpu()
+            rows += len(own)
+    score: Tensor = mass / mass.sum() + said / said.sum().clamp_min(1)
+    score[list(always)] = float("inf")
+    return score.topk(size).indices.sort().values
 
 
 def _in_turn(stores: Sequence[Store]) -> Iterator[list[Example]]:

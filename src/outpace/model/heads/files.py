@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from outpace.errors import CheckpointError
+from outpace.errors import CheckpointError, in_short
 from outpace.model.loader import read_json
 from outpace.model.source import resolve
 
@@ -50,11 +50,11 @@ class HeadFiles:
                 loaded = load_file(self.weights)
         except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
             raise CheckpointError(
-                f"{self.weights}: damaged or truncated ({_short(error)}); download it again"
+                f"{self.weights}: damaged or truncated ({in_short(error)}); download it again"
             ) from error
         except pickle.UnpicklingError as error:
             raise CheckpointError(
-                f"{self.weights}: not a plain file of tensors ({_short(error)}); convert it to "
+                f"{self.weights}: not a plain file of tensors ({in_short(error)}); convert it to "
                 "safetensors where you trust it"
             ) from error
         if not isinstance(loaded, dict) or not all(
@@ -103,7 +103,3 @@ def _weights(folder: Path) -> Path:
             "name the file itself to have its tensors read without running what else is in it"
         )
     raise CheckpointError(f"{folder}: no safetensors file with the weights of a head")
-
-
-def _short(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
