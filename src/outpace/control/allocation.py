@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.control.choice import RISK, SPREAD, Contender, Costs, Others
+from outpace.control.choice import SPREAD, Contender, Costs, Others
 from outpace.control.cost import CostTable
 
 # A guess that is emitted less often than this is not worth looking at.
@@ -131,8 +131,7 @@ def _once(contenders: Sequence[Contender], costs: Costs) -> _Floats:
     """Seconds a token to come, for a drafter's catching up with each sequence."""
     return np.array(
         [
-            RISK
-            * costs.draft(one.drafter).catching_up(one.behind, one.context)
+            costs.draft(one.drafter).catching_up(one.behind, one.context)
             / max(1.0, min(one.more, SPREAD))
             for one in contenders
         ]
@@ -154,20 +153,35 @@ def _draft_seconds(
             made = np.cumsum(mine)
             total += np.where(made > 0, cost.line.over(made), 0.0)
             continue
-        table = cost.table
-        behind = np.array([min(one.behind, 2) for one in contenders])
         more = np.zeros(len(who))
-        for place in range(int(depth[mine].max()) + 1):
-            here = mine & (depth == place)
-            rows = behind[who[here]] if place == 0 else np.ones(int(here.sum()), np.int64)
-            attended = [
-                table.attention(int(own), contenders[i].context)
-                for own, i in zip(rows, who[here], strict=True)
-            ]
-            together = over(table, np.cumsum(rows))
-            more[here] = np.diff(together, prepend=0.0) + attended
+        more[mine] = _passes(cost.table, contenders, who[mine], depth[mine])
         total += cost.factor * np.cumsum(more)
     return total
+
+
+def _passes(
+    table: CostTable, contenders: Sequence[Contender], who: _Integers, depth: _Integers
+) -> _Floats:
+    """What each further guess adds to a draft model's passes, one for each place in the draft."""
+    first = depth == 0
+    behind = np.array([min(one.behind, 2) for one in contenders])
+    row = np.array([table.attention(1, one.context) for one in contenders])
+    many = [table.attention(int(b), one.context) for b, one in zip(behind, contenders, strict=True)]
+    seconds = np.where(first, np.array(many)[who], row[who])
+    # The first pass computes what was not seen yet, the later ones a row for each sequence.
+    seconds[first] += np.diff(over(table, np.cumsum(behind[who[first]])), prepend=0.0)
+    step = np.diff(over(table, np.arange(1, len(contenders) + 1)), prepend=0.0)
+    seconds[~first] += step[_ranks(depth[~first])]
+    return seconds
+
+
+def _ranks(values: _Integers) -> _Integers:
+    """For each place how many equal values stand before it."""
+    order = np.argsort(values, kind="stable")
+    in_order = values[order]
+    ranks = np.empty(len(values), np.int64)
+    ranks[order] = np.arange(len(values)) - np.searchsorted(in_order, in_order)
+    return ranks
 
 
 def over(table: CostTable, rows: _Integers) -> _Floats:

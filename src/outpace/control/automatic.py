@@ -25,7 +25,7 @@ from outpace.control.estimate import Estimate
 from outpace.control.gain import Prospect
 from outpace.control.line import OnlineLine
 from outpace.control.regime import Regime
-from outpace.control.state import SequenceState, SourceState
+from outpace.control.state import SHORTEST_PAUSE, SequenceState, SourceState
 from outpace.control.typed_acceptance import TypedAcceptance
 
 # Failing tries may cost this share of the time, if they are cheap enough to come often.
@@ -241,8 +241,12 @@ class AutomaticController:
         source.quiet += 1
         if source.quiet < min(source.pause, self._longest_pause(chance, others)):
             return 0, _DEAR
+        if source.resting:
+            source.resting -= 1
+            return 0, _HOPELESS
         if not chance.is_hopeful(self.costs):
             source.lengthen_pause()
+            source.resting = SHORTEST_PAUSE
             return 0, _HOPELESS
         source.in_try = True
         return min(source.trying, len(contender.reach)), ""

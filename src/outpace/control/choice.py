@@ -11,8 +11,6 @@ from outpace.control.line import OnlineLine
 
 # A cost that is paid once is spread over so many tokens at most.
 SPREAD = 256
-# It is paid for certain, and what it brings is not: it counts so much more.
-RISK = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class GrowingStep:
         draft = self._drafts.setdefault(one.drafter, cost.started())
         draft.add(length, min(one.behind, 2), one.context)
         # A sequence that catches up pays for it with each token of its own.
-        once = RISK * cost.catching_up(one.behind, one.context) / max(1.0, min(one.more, SPREAD))
+        once = cost.catching_up(one.behind, one.context) / max(1.0, min(one.more, SPREAD))
         self._catching_up += once * (gain + (length == 0))
 
     def rate(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outpace.control.acceptance import reach
-from outpace.control.choice import RISK, Costs, Others
+from outpace.control.choice import Costs, Others
 from outpace.control.controller import LARGEST_AUTOMATIC_K
 from outpace.control.draft_cost import DraftCost
 from outpace.control.estimate import Estimate
@@ -144,7 +144,7 @@ def _step_seconds(prospect: Prospect, costs: Costs, load: Load, most: int) -> li
     cost = costs.draft(prospect.source)
     attention = target.attention(1, load.context)
     tokens = max(1.0, min(load.room, load.more, _SPREAD))
-    once = RISK * cost.catching_up(prospect.behind, load.context) / tokens
+    once = cost.catching_up(prospect.behind, load.context) / tokens
     result = [target(rows) + host.at(rows) + attention]
     for length in range(1, most + 1):
         now = target(rows + length) + host.at(rows + length) + (1 + length) * attention

@@ -29,6 +29,7 @@ class SourceState:
         pause: quiet steps before the next try.
         trying: the size of the next try.
         in_try: whether the draft at hand is one.
+        resting: steps for which nobody asks again whether there is hope.
     """
 
     acceptance: Acceptance = field(default_factory=lambda: Acceptance(_SEQUENCE_DECAY))
@@ -39,6 +40,7 @@ class SourceState:
     pause: int = SHORTEST_PAUSE
     trying: int = 1
     in_try: bool = False
+    resting: int = 0
 
     def behind(self, context: int) -> int:
         """Known tokens that it has not computed yet; at least 1."""
