@@ -66,6 +66,19 @@ def test_every_policy_gives_the_tokens_of_plain_decoding(
     assert {f"{draft}:k=2", f"ngram+{draft}:k=auto"} <= drafted
 
 
+def test_no_repeat_knows_the_answers_of_the_one_before(
+    capsys: Any, tiny_folder: Path, work: str
+) -> None:
+    # At this temperature nothing in the request itself says how it goes on.
+    options = ["--policy", "suffix:k=4", "--max-tokens", "40", "--temperature", "2"]
+    value = measured(capsys, tiny_folder, work, *options)
+    steps: dict[str, set[int]] = {}
+    for record in value["requests"]:
+        if record["policy"] == "suffix:k=4":
+            steps.setdefault(record["prompt"], set()).add(record["speculation"]["target_steps"])
+    assert all(len(some) == 1 for some in steps.values()), steps
+
+
 def test_arrivals_and_the_page(capsys: Any, tiny_folder: Path, work: str, tmp_path: Path) -> None:
     file = str(tmp_path / "run.json")
     arrivals = ["one", "at-once:2", "at-once:3", "poisson:1000"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -59,7 +60,9 @@ class LocalTarget:
     """Engines in this process, one request loop around them.
 
     Each policy has a copy of the controller as it was after loading, so that what one learns
-    about costs and acceptance does not help or mislead another.
+    about costs and acceptance does not help or mislead another. Earlier outputs that a drafter
+    keeps are those of the policy itself, and never the answer to the very prompt: each time that a
+    prompt comes again it comes from another tenant.
 
     Args:
         llms: an engine for each of `drafters_to_load`; policies that need none use the first.
@@ -91,6 +94,7 @@ class LocalTarget:
         self._sleep = sleep
         self._recorder = recorder
         self._request_ids = count()
+        self._asked: Counter[tuple[str, str]] = Counter()  # how often, by policy and entry
 
     def cost_table(self) -> dict[int, float]:
         """Seconds of a target step by rows, as measured when the engine was loaded."""
@@ -113,7 +117,10 @@ class LocalTarget:
         llm = self._llms[policy.name]
         engine = llm.engine
         engine.controller = self._controllers[policy.name]
-        requests = [self._request(llm, one, policy) for one in asked]
+        requests = [
+            replace(self._request(llm, one, policy), tenant=self._tenant(one, policy))
+            for one in asked
+        ]
         waiting = sorted(range(len(asked)), key=lambda i: asked[i].due)[::-1]
         sequences: dict[int, EngineSequence] = {}
         began = self._clock()
@@ -140,6 +147,11 @@ class LocalTarget:
             controller = llm.engine.controller
             row = take_row(request, [sequence], controller, llm.model, llm.guarantee)
             self._recorder.add(row)
+
+    def _tenant(self, asked: Asked, policy: Policy) -> str:
+        before = self._asked[policy.name, asked.entry.id]
+        self._asked[policy.name, asked.entry.id] += 1
+        return f"{policy.name} {before}"
 
     def _request(self, llm: LLM, asked: Asked, policy: Policy) -> Request:
         entry = asked.entry
