@@ -3,65 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
 from outpace.cache.blocks import BlockManager
 from outpace.cache.plan import MemoryPlan, ModelSize, plan_memory
-from outpace.cache.pools import KVPool
 from outpace.config import (
     AUTO_DRAFTER,
-    Dtype,
-    EarlyExitConfig,
+    DrafterConfig,
     EngineConfig,
     GrammarDraftConfig,
     ModelDraftConfig,
     NgramConfig,
+    NoDrafter,
     PredictionConfig,
-    Quantization,
 )
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.kept import MeasuredCost
+from outpace.drafter_parts import Bench, DrafterParts
 from outpace.engine.admission import Admission
-from outpace.engine.costs import checkpoint_fingerprint, model_cost, usable_cores
+from outpace.engine.costs import checkpoint_fingerprint, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
 from outpace.engine.kept_exits import Calibration
-from outpace.engine.warmup import has_finite_logits, is_batch_invariant
-from outpace.errors import CheckpointError, DraftError, InvalidValueError
+from outpace.engine.warmup import is_batch_invariant
+from outpace.errors import InvalidValueError
+from outpace.found_model import FoundModel, available_bytes, choose_device
 from outpace.grammar.compiler import GrammarCompiler
 from outpace.grammar.vocabulary import grammar_vocabulary
 from outpace.kernels.native import kernels
-from outpace.model.build import load_decoder, stored_bytes
+from outpace.loaded import LoadedDrafters
 from outpace.model.config import ModelConfig
 from outpace.model.converted import cache_folder
-from outpace.model.heads.source import HeadConfig, HeadSource, find_source
 from outpace.model.heads.target import TargetMismatch
-from outpace.model.linear import packing_works
-from outpace.model.loader import load_config
 from outpace.model.native_decoder import NativeDecoder
-from outpace.model.precision import Precision
 from outpace.model.runner import ModelRunner
-from outpace.model.source import resolve
-from outpace.spec.drafter import Drafter
-from outpace.spec.drafters.none import NoneDrafter
-from outpace.spec.drafters.table import (
-    Workshop,
-    check_drafter,
-    draft_models,
-    heads,
-    make_drafter,
-)
+from outpace.spec.drafters.table import make_drafter
 from outpace.text.output import SequenceText
-from outpace.text.sample import SAMPLE
 from outpace.text.tokenizer import Tokenizer
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 # The attention may read up to this many slots past a sequence's last one, all of them masked.
 _READ_AHEAD = 512
 # Draft tokens for which the largest step's logits are planned when k is automatic.
@@ -75,8 +59,8 @@ class Assembly:
     """A ready engine and what belongs to it.
 
     ``costs`` has what was measured for an automatic k: of ``"target"``, and of the draft
-    model under the name of its source. ``mismatches`` are heads that were trained for other
-    weights than the target's.
+    model under the name of its source. ``loaded`` knows the drafters and brings others in their
+    places. ``mismatches`` are heads that were trained for other weights than the target's.
     """
 
     engine: Engine
@@ -85,55 +69,13 @@ class Assembly:
     plan: MemoryPlan
     guarantee: str
     costs: Mapping[str, MeasuredCost]
+    loaded: LoadedDrafters
     mismatches: tuple[TargetMismatch, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         """Tells checkpoints apart."""
         return checkpoint_fingerprint(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A model that was found and read, but not loaded."""
-
-    folder: Path
-    config: ModelConfig
-    precision: Precision
-
-    @classmethod
-    def find(
-        cls, name: str, dtype: Dtype, quantization: Quantization, group: int, device: torch.device
-    ) -> _Source:
-        folder = resolve(name)
-        precision = Precision(choose_dtype(dtype, device), quantization, group)
-        return cls(folder, load_config(folder), precision)
-
-    def size(self, device: torch.device) -> ModelSize:
-        config, width = self.config, self.precision.dtype.itemsize
-        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-        weights = stored_bytes(config, self.precision, device)
-        return ModelSize(weights, per_token * width, config.max_position_embeddings)
-
-    def load(
-        self, num_slots: int, device: torch.device, head_tokens: Collection[int] | None = None
-    ) -> ModelRunner:
-        config, dtype = self.config, self.precision.dtype
-        decoder = load_decoder(self.folder, config, self.precision, device, head_tokens)
-        shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
-        runner = ModelRunner(decoder, KVPool(*shape, dtype, device))
-        if not has_finite_logits(runner):
-            raise CheckpointError(
-                f"{self.folder}: the model computes NaN or infinity in {dtype}; its weights "
-                "are damaged: download it again"
-            )
-        return runner
-
-    def cost(self, runner: ModelRunner, seconds: float) -> MeasuredCost:
-        """What steps cost, measured or kept."""
-        return model_cost(
-            runner, self.folder, str(self.precision), seconds, cache_folder() / "costs"
-        )
 
 
 def assemble(model: str, config: EngineConfig) -> Assembly:
@@ -145,33 +87,19 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
     """
     device = choose_device(config.device)
     _use_threads(config.threads)
-    target = _Source.find(model, config.dtype, config.quantization, config.group_size, device)
+    target = FoundModel.find(model, config.dtype, config.quantization, config.group_size, device)
     tokenizer = Tokenizer.load(target.folder)
-    check_drafter(config.drafter, tokenizer)
-    drafts = {one: _find_draft(one, config, device) for one in draft_models(config.drafter)}
-    others = {one: _other_tokenizer(one, tokenizer, drafts[one]) for one in drafts}
-    proposed = {one: _proposed(config, target, drafts[one], others[one]) for one in drafts}
-    read = {one: _find_head(one, target, config) for one in heads(config.drafter)}
-    plan = _plan(target, drafts.values(), read.values(), config, device)
+    configs = _configurations(config)
+    bench = Bench(target, tokenizer, config, device)
+    parts = DrafterParts(configs.values(), bench)
+    plan = _plan(target, parts.sizes, config, device)
     blocks = BlockManager(
         plan.cache_tokens // config.block_size + 2, config.block_size, config.prefix_caching
     )
-    num_slots = blocks.num_blocks * config.block_size + _READ_AHEAD
-    runner = target.load(num_slots, device)
+    runner = target.load(blocks.num_blocks * config.block_size + _READ_AHEAD, device)
     _report_fallback(config, runner)
-    made: dict[ModelDraftConfig, ModelRunner] = {}
-    workshop = Workshop(
-        target=runner,
-        tokenizer=tokenizer,
-        draft_runner=lambda one: made.setdefault(
-            one, drafts[one].load(num_slots, device, proposed[one])
-        ),
-        other_tokenizer=others.__getitem__,
-        exit_layers=lambda one: _exit_layers(one, runner, target.folder, tokenizer),
-        head=read.__getitem__,
-        block_size=config.block_size,
-    )
-    drafters = _make_drafters(config, workshop)
+    workshop = parts.workshop(runner)
+    drafters = {name: make_drafter(one, workshop) for name, one in configs.items()}
     guarantee = _guarantee(runner, config)
     admission = Admission(
         target.config,
@@ -182,17 +110,16 @@ def assemble(model: str, config: EngineConfig) -> Assembly:
         lambda params: SequenceText.opener(tokenizer, params),
         _grammars(target.config, tokenizer),
     )
-    costs = _measure(config, (target, runner), [(drafts[one], r) for one, r in made.items()])
+    costs = _measure(
+        config, (target, runner), [(parts.drafts[one], r) for one, r in parts.runners.items()]
+    )
     drafting = Drafting(drafters, target.config.vocab_size)
-    mismatches = tuple(one.mismatch for one in read.values() if one.mismatch is not None)
     controller = _make_controller(config, costs)
     engine = Engine(runner, blocks, drafting, controller, admission, config)
-    return Assembly(engine, tokenizer, target.folder, plan, guarantee, costs, mismatches)
-
-
-def _find_draft(draft: ModelDraftConfig, config: EngineConfig, device: torch.device) -> _Source:
-    quantization = draft.quantization or _draft_quantization(config, device)
-    return _Source.find(draft.model, draft.dtype, quantization, config.group_size, device)
+    loaded = LoadedDrafters(configs, bench, engine)
+    return Assembly(
+        engine, tokenizer, target.folder, plan, guarantee, costs, loaded, parts.mismatches
+    )
 
 
 def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:
@@ -205,14 +132,6 @@ def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:
 def calibration(runner: ModelRunner, folder: Path) -> Calibration:
     """What is known, or can be found out, of a target's early exits."""
     return Calibration(runner, folder, cache_folder())
-
-
-def _exit_layers(
-    config: EarlyExitConfig, runner: ModelRunner, folder: Path, tokenizer: Tokenizer
-) -> tuple[int, ...]:
-    if config.exit_layer != "auto":
-        return config.layers(runner.decoder.config.num_layers)
-    return calibration(runner, folder).layers(lambda: tokenizer.encode(SAMPLE))
 
 
 def _grammars(target: ModelConfig, tokenizer: Tokenizer) -> GrammarCompiler:
@@ -247,127 +166,41 @@ def _use_threads(threads: int | None) -> None:
     torch.set_num_threads(threads)
 
 
-def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:
-    if config.draft_quantization != "auto":
-        return config.draft_quantization
-    return "int4" if device.type == "cpu" and kernels().name else "none"
-
-
-def _proposed(
-    config: EngineConfig, target: _Source, draft: _Source, other: Tokenizer | None
-) -> Collection[int] | None:
-    """The tokens that a draft model may propose: the frequent ones, and ends of text."""
-    if config.draft_vocabulary is None:
-        return None
-    size = draft.config.vocab_size
-    ends = draft.config.eos_token_ids
-    if other is None:
-        size = min(target.config.vocab_size, size)
-        ends = target.config.eos_token_ids
-    else:
-        ends = (*ends, *other.eos_token_ids)
-    ends = tuple(token for token in ends if token < size)
-    return {*range(min(config.draft_vocabulary, size)), *ends}
-
-
-def choose_device(name: str | None) -> torch.device:
-    """The device of a name; None: the GPU if there is one.
-
-    Raises:
-        InvalidValueError: it is not there.
-    """
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidValueError("device", name, "is not available here; try cpu") from error
-    return device
-
-
-def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
-    """The precision that ``auto`` stands for: bf16, but fp32 on processors without bf16 kernels.
-
-    There bf16 is emulated and several times slower than fp32, although it is half the bytes.
-    """
-    if dtype != "auto":
-        return _DTYPES[dtype]
-    fast = bool(kernels().name) or packing_works(torch.bfloat16)
-    emulated = device.type == "cpu" and not fast
-    return torch.float32 if emulated else torch.bfloat16
-
-
-def _other_tokenizer(
-    draft: ModelDraftConfig, tokenizer: Tokenizer, source: _Source
-) -> Tokenizer | None:
-    """The draft's tokenizer, if its tokens are not the target's.
-
-    Raises:
-        DraftError: it cannot be the tokenizer of the draft model.
-    """
-    other = Tokenizer.load(source.folder)
-    if tokenizer.same_vocabulary(other) is None:
-        return None
-    if (size := len(other.vocabulary())) > source.config.vocab_size:
-        raise DraftError(
-            f"drafter = 'model:{draft.model}': its tokenizer has {size} tokens, but its model "
-            f"only {source.config.vocab_size}; they do not belong together: download it again"
-        )
-    return other
-
-
-def _find_head(head: HeadConfig, target: _Source, config: EngineConfig) -> HeadSource:
-    """A head, quantized as its configuration asks, or else the engine's."""
-    chosen = head.quantization or config.draft_quantization
-    if chosen == "auto":
-        # Most of what a head reads are its last rows, which one scale each rounds hardly at all.
-        chosen = "int8" if kernels().name and target.precision.dtype == torch.bfloat16 else "none"
-    precision = Precision(target.precision.dtype, chosen, config.group_size)
-    return find_source(head, target.folder, target.config, precision)
-
-
 def _plan(
-    target: _Source,
-    drafts: Iterable[_Source],
-    read: Iterable[HeadSource],
+    target: FoundModel,
+    others: list[ModelSize],
     config: EngineConfig,
     device: torch.device,
 ) -> MemoryPlan:
-    available = psutil.virtual_memory().available
-    if device.type == "cuda":
-        available = torch.cuda.mem_get_info(device)[0]
     k = config.num_speculative_tokens
     rows = config.max_num_seqs * (1 + (_PLANNED_DRAFT if k == "auto" else k))
     logits_bytes = rows * target.config.vocab_size * torch.float32.itemsize
     return plan_memory(
         target.size(device),
-        [draft.size(device) for draft in drafts]
-        + [ModelSize(one.stored_bytes, one.bytes_per_token, 0) for one in read],
+        others,
         logits_bytes,
-        available,
+        available_bytes(device),
         config.max_model_len,
         config.kv_cache_tokens,
     )
 
 
-def _make_drafters(config: EngineConfig, workshop: Workshop) -> dict[str, Drafter]:
+def _configurations(config: EngineConfig) -> dict[str, DrafterConfig]:
     """The configured drafter, and beside it those that cost nothing to have."""
-    drafters: dict[str, Drafter] = {
-        "none": NoneDrafter(),
-        "ngram": make_drafter(NgramConfig(), workshop),
-        "prediction": make_drafter(PredictionConfig(), workshop),
-        "grammar": make_drafter(GrammarDraftConfig(), workshop),
-        "auto": make_drafter(AUTO_DRAFTER, workshop),
+    return {
+        "none": NoDrafter(),
+        "ngram": NgramConfig(),
+        "prediction": PredictionConfig(),
+        "grammar": GrammarDraftConfig(),
+        "auto": AUTO_DRAFTER,
+        config.drafter.name: config.drafter,
     }
-    drafters[config.drafter.name] = make_drafter(config.drafter, workshop)
-    return drafters
 
 
 def _measure(
     config: EngineConfig,
-    target: tuple[_Source, ModelRunner],
-    drafts: list[tuple[_Source, ModelRunner]],
+    target: tuple[FoundModel, ModelRunner],
+    drafts: list[tuple[FoundModel, ModelRunner]],
 ) -> dict[str, MeasuredCost]:
     """What steps cost, where somebody wants to know; of several draft models the first's."""
     if config.num_speculative_tokens != "auto":

@@ -76,6 +76,7 @@ class LLM:
         self.capture = open_capture(capture)
         self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
+        self.drafters = self._assembly.loaded
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
         self.model = model

@@ -197,7 +197,7 @@ class MachineChoices:
         """
         import torch
 
-        from outpace.assembly import choose_device
+        from outpace.found_model import choose_device
 
         if self.threads is not None:
             check_integer("threads", self.threads, 1, 1024)

@@ -103,6 +103,10 @@ class TypedAcceptance:
         expected = [one.mean for one in self.curve(request_type, source, len(own.tried))]
         self._source(source).spread.add(own.accepted, own.tried, expected)
 
+    def begin_anew(self, source: str) -> None:
+        """Forget a source: another one drafts under its name from now on."""
+        self._sources.pop(source, None)
+
     def curve(self, request_type: str, source: str, length: int) -> tuple[Estimate, ...]:
         """What to expect at each of so many places, counted from 0."""
         wide = self._source(source)
