@@ -29,8 +29,9 @@ FLOORS = [
     {"loaded"},
     {"assembly", "report"},
     {"llm"},
-    {"demo", "bench", "plan", "prove", "doctor", "server", "align"},
+    {"demo", "bench", "plan", "prove", "doctor", "server"},
     {"simulate", "train"},
+    {"align"},
     {"cli"},
 ]
 
