@@ -163,7 +163,8 @@ class Store:
             "lengths": torch.tensor([len(e.token_ids) for e in examples]),
             "num_prompt": torch.tensor([e.num_prompt for e in examples]),
         }
-        for name in ("taps", "last") if self.info.states else ():
+        kept = ("taps", "last") if self.info.taps else ("last",)
+        for name in kept if self.info.states else ():
             tensors[name] = torch.cat([getattr(e, name) for e in examples])
         words = {name: json.dumps([getattr(e, name[:-1]) for e in examples]) for name in _WORDS}
         path = self.folder / f"shard-{number:06d}.safetensors"
