@@ -1,6 +1,6 @@
 """A head falls behind a target that was fine-tuned: alarm, realignment, swap. On real models.
 
-Usage: ``python benchmarks/drift_realign.py [--noise 0.15] [--minutes 5] [--json]``; about a quarter
+Usage: ``python benchmarks/drift_realign.py [--noise 0.12] [--minutes 5] [--json]``; about a quarter
 of an hour of one core.
 
 The demo model and the head that comes with it answer requests; then noise is added to the target's
@@ -163,7 +163,7 @@ def main() -> None:
     """Print what was seen."""
     parser = argparse.ArgumentParser(description="Drift, alarm, realignment and swap.")
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--noise", type=float, default=0.15)
+    parser.add_argument("--noise", type=float, default=0.12)
     parser.add_argument("--baseline", type=int, default=280, help="requests before the change")
     parser.add_argument("--requests", type=int, default=400, help="requests after it")
     parser.add_argument("--tokens", type=int, default=32)
