@@ -29,6 +29,7 @@ from outpace.control.drift import ACCEPTANCE, DriftSettings, DriftWatch
 from outpace.health.groups import whole
 from outpace.health.history import watch
 from outpace.model.source import resolve
+from outpace.record.capture import Capture
 from outpace.record.row import Row
 from outpace.record.taken import take_row
 from outpace.request import Request
@@ -48,8 +49,15 @@ def moved(folder: Path, noise: float, place: Path) -> Path:
     return place
 
 
-def answered(llm: LLM, entries: Iterator[Entry], count: int, tokens: int, at: int) -> list[Row]:
-    """Rows of so many requests, some at a time."""
+def answered(
+    llm: LLM,
+    entries: Iterator[Entry],
+    count: int,
+    tokens: int,
+    at: int,
+    capture: Capture | None = None,
+) -> list[Row]:
+    """Rows of so many requests, some at a time; a capture gets what was asked and answered."""
     rows: list[Row] = []
     while len(rows) < count:
         some = []
@@ -65,6 +73,8 @@ def answered(llm: LLM, entries: Iterator[Entry], count: int, tokens: int, at: in
         for request, sequences in some:
             controller = llm.engine.controller
             rows.append(take_row(request, sequences, controller, llm.model, llm.guarantee))
+            if capture is not None:
+                capture.add_request(request, sequences[0].output.token_ids, llm.model)
     return rows
 
 

@@ -77,10 +77,12 @@ def paused(server: Running) -> Iterator[None]:
 
 
 @contextmanager
-def serving(llm: LLM, keys: dict[str, str] | None = None, **settings: Any) -> Iterator[Running]:
+def serving(
+    llm: LLM, keys: dict[str, str] | None = None, admin_key: str = "", **settings: Any
+) -> Iterator[Running]:
     """Serve a model; nobody else may use it meanwhile."""
     chosen = ServerSettings(**({"model_name": "tiny", "inspection": True} | settings))
-    service = Service(llm, chosen, ApiKeys(keys))
+    service = Service(llm, chosen, ApiKeys(keys), admin_key)
     config = uvicorn.Config(
         make_app(service), port=0, log_config=None, access_log=False, lifespan="on"
     )

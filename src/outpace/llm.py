@@ -79,6 +79,7 @@ class LLM:
         self._own = [one for one, given in made if one is not None and one is not given]
         self._assembly = assemble(model, config)
         self.engine = self._assembly.engine
+        self.drafters = self._assembly.loaded
         self.tokenizer = self._assembly.tokenizer
         self._request_ids = count()
         self.model = model

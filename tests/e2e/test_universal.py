@@ -120,7 +120,7 @@ def test_a_cache_that_is_too_small_for_all_is_shared(tiny_folder: Path, tmp_path
         max_model_len=256,
     )
     [drafter] = [
-        d for d in llm.engine.drafting._drafters.values() if isinstance(d, UniversalDrafter)
+        d for d in llm.engine.drafting.current.drafters.values() if isinstance(d, UniversalDrafter)
     ]
     prompts = [f"{i} " + "世界 こんにちは " * 8 for i in range(8)]
     params = SamplingParams(max_tokens=12, ignore_eos=True)

@@ -26,8 +26,9 @@ FLOORS = [
     {"health"},
     {"assembly", "asking", "report"},
     {"llm"},
-    {"demo", "bench", "plan", "prove", "doctor", "server", "align"},
+    {"demo", "bench", "plan", "prove", "doctor", "server"},
     {"simulate", "train"},
+    {"align"},
     {"cli"},
 ]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outpace.align.decide import Pair
@@ -14,28 +15,52 @@ from outpace.request import SamplingParams
 if TYPE_CHECKING:
     from outpace.llm import LLM
 
-# Whoever trains on a capture leaves out this one in so many, so that it can judge.
-HELD_OUT_EVERY = 5
+# Whoever trains on a capture leaves out about one prompt in so many, so that it can judge.
+HELD_OUT_OF = 5
 
 
 class EvaluationError(OutpaceError):
     """The drafters cannot be compared."""
 
 
-def held_out(captured: Sequence[Captured]) -> list[Captured]:
-    """The prompts that training must not see: every fifth of each type, in their order."""
-    turns: dict[str, cycle[int]] = {}
-    return [
-        one
-        for one in captured
-        if next(turns.setdefault(one.request_type, cycle(range(HELD_OUT_EVERY)))) == 0
-    ]
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A captured prompt that was answered again.
+
+    Attributes:
+        token_ids: of the answer.
+        steps: target steps.
+        accepted: draft tokens.
+        rejections: drafts in which one lost.
+    """
+
+    token_ids: tuple[int, ...]
+    steps: int
+    accepted: int = 0
+    rejections: int = 0
+
+
+def is_held_out(one: Captured) -> bool:
+    """Whether training must not see a prompt: decided by its content, the same at all times.
+
+    A prompt that came twice is on one side both times.
+    """
+    return zlib.crc32(repr(one.prompt).encode()) % HELD_OUT_OF == 0
+
+
+def params_of(one: Captured) -> SamplingParams:
+    """How a captured request is answered again: as then, with its seed or else 0."""
+    return SamplingParams(
+        **{name: value for name, value in one.sampling.items() if name != "seed"},
+        seed=one.sampling.get("seed") or 0,
+        max_tokens=max(1, len(one.answer)),
+    )
 
 
 def steps_under(
     llm: LLM, captured: Sequence[Captured], on_progress: Callable[[int, int], None] | None = None
-) -> list[tuple[tuple[int, ...], int]]:
-    """Answer the prompts again; returns (token ids, target steps) of each.
+) -> list[Ran]:
+    """Answer the prompts again.
 
     Answers get their captured length, and their seed or else 0, so that two drafters have the
     same tokens to guess.
@@ -43,33 +68,41 @@ def steps_under(
     Raises:
         InvalidValueError: a prompt that this model cannot take.
     """
-    params = [
-        SamplingParams(
-            **{name: value for name, value in one.sampling.items() if name != "seed"},
-            seed=one.sampling.get("seed") or 0,
-            max_tokens=max(1, len(one.answer)),
-        )
-        for one in captured
-    ]
+    params = [params_of(one) for one in captured]
     results = llm.generate([one.prompt for one in captured], params, on_progress=on_progress)
-    return [(result.token_ids, result.speculative.target_steps) for result in results]
+    return [
+        Ran(
+            result.token_ids,
+            result.speculative.target_steps,
+            result.speculative.accepted,
+            result.speculative.rejections,
+        )
+        for result in results
+    ]
 
 
 def pairs_of(
-    captured: Sequence[Captured],
-    old: Sequence[tuple[tuple[int, ...], int]],
-    new: Sequence[tuple[tuple[int, ...], int]],
+    captured: Sequence[Captured], old: Sequence[Ran], new: Sequence[Ran], exact: bool = True
 ) -> list[Pair]:
     """Both runs side by side.
+
+    Args:
+        captured: the prompts.
+        old: under the old draft.
+        new: under the new one.
+        exact: whether all tokens must be equal here; where they need not be (a near-tie), prompts
+            whose answers differ are left out.
 
     Raises:
         EvaluationError: a drafter changed a token, which none may do.
     """
     pairs = []
-    for one, (before, old_steps), (after, new_steps) in zip(captured, old, new, strict=True):
-        if before != after:
+    for one, before, after in zip(captured, old, new, strict=True):
+        if before.token_ids == after.token_ids:
+            tokens = len(before.token_ids)
+            pairs.append(Pair(one.request_type, tokens, before.steps, after.steps))
+        elif exact:
             raise EvaluationError(
                 "the drafters do not give the same tokens here: outpace prove finds out why"
             )
-        pairs.append(Pair(one.request_type, len(before), old_steps, new_steps))
     return pairs

@@ -1,4 +1,4 @@
-"""``outpace align``: captured prompts, and whether another draft is better on them."""
+"""``outpace align``: captured traffic, and whether another draft is better on it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from outpace.cli import loading
+from outpace.cli.align_run import align_run
 from outpace.cli.failures import FAILED
 from outpace.cli.groups import Without, with_groups
 from outpace.cli.options import CommonOptions, EngineOptions
@@ -21,15 +22,14 @@ from outpace.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from outpace.align.decide import Verdict
+    from outpace.align.evaluate import Ran
     from outpace.record.capture import Captured
 
 app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    help="Captured prompts, and whether another draft is better on them.",
+    help="Train a head or draft further on captured traffic, and see whether it became better.",
 )
-# Both runs need a drafter of their own and the same k, and a token is a token.
-_OWN = Without({"drafter", "verification", "num_speculative_tokens"})
 _File = Annotated[str, Argument(metavar="CAPTURE", help="A file of captured requests.")]
 
 
@@ -108,12 +108,12 @@ def evaluate(
         parse_drafter(spelling)
     if old == new:
         raise InvalidValueError("new", new, "is the old one; name another drafter")
-    from outpace.align.evaluate import held_out
+    from outpace.align.evaluate import is_held_out
     from outpace.record.capture import load_capture
 
     held = load_capture(capture)
-    held = held_out(held) if held_out_only else held
-    held = [one for one in held if one.answer][-limit:]
+    held = [one for one in held if one.answer and (is_held_out(one) or not held_out_only)]
+    held = held[-limit:]
     if not held:
         raise InvalidValueError("capture", capture, "holds no answered request to judge by")
     verdict = _judge(engine, (old, new), held)
@@ -130,15 +130,17 @@ def _judge(engine: EngineOptions, spellings: tuple[str, str], held: list[Capture
     from outpace.align.decide import decide
     from outpace.align.evaluate import pairs_of, steps_under
 
-    runs = []
+    runs: list[list[Ran]] = []
+    exact = True
     for spelling in spellings:
         config = replace(engine.config(), drafter=parse_drafter(spelling), verification="coupled")
         llm = loading.load(engine, config)
         note(f"answering {len(held)} prompts with {spelling}")
         runs.append(steps_under(llm, held))
+        exact = exact and llm.guarantee == "bit-exact"
         del llm
         gc.collect()
-    return decide(pairs_of(held, *runs))
+    return decide(pairs_of(held, runs[0], runs[1], exact))
 
 
 def _print_verdict(verdict: Verdict) -> None:
@@ -159,6 +161,7 @@ def _words(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+app.command("run")(align_run)
 app.command("capture-info")(capture_info)
 app.command()(delete)
 app.command()(evaluate)

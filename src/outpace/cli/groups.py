@@ -24,20 +24,22 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """
     hints = get_type_hints(command, include_extras=True)
     shown: list[inspect.Parameter] = []
-    groups: dict[str, type[Any]] = {}
+    groups: dict[str, tuple[type[Any], Without]] = {}
     for parameter in inspect.signature(command).parameters.values():
         hint = hints[parameter.name]
         group, hidden = _group(hint)
         if group is not None:
-            groups[parameter.name] = group
+            groups[parameter.name] = group, hidden
             shown.extend(option for option in _options(group) if option.name not in hidden)
         else:
             shown.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
     def gathered(**values: Any) -> None:
-        for name, group in groups.items():
-            own = [field.name for field in dataclasses.fields(group) if field.name in values]
+        for name, (group, hidden) in groups.items():
+            # What is hidden may be a parameter of the command's own.
+            fields = {field.name for field in dataclasses.fields(group)} - hidden
+            own = [field for field in fields if field in values]
             values[name] = group(**{field: values.pop(field) for field in own})
         command(**values)
 

@@ -24,6 +24,7 @@ def serve(engine: EngineOptions, server: ServerOptions, common: CommonOptions) -
     """
     del common
     try:
+        from outpace.server.admin_key import load_admin_key
         from outpace.server.keys import ApiKeys
         from outpace.server.run import serve as run
     except ImportError as error:
@@ -33,6 +34,7 @@ def serve(engine: EngineOptions, server: ServerOptions, common: CommonOptions) -
         raise OutpaceError(message) from error
     settings = server.settings(engine.model)
     keys = ApiKeys.load(Path(server.api_key_file) if server.api_key_file else None)
+    admin = load_admin_key(Path(server.admin_key_file) if server.admin_key_file else None)
     config = server.seated(engine.config())
     logging.basicConfig(
         stream=sys.stderr,
@@ -54,4 +56,4 @@ def serve(engine: EngineOptions, server: ServerOptions, common: CommonOptions) -
             note(line)
 
     with llm:
-        run(llm, settings, keys, announce)
+        run(llm, settings, keys, announce, admin)

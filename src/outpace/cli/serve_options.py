@@ -43,6 +43,14 @@ class ServerOptions:
             show_default="anybody may",
         ),
     ] = None
+    admin_key_file: Annotated[
+        str | None,
+        Option(
+            help="The key for /admin: replacing heads and drafts. Or $OUTPACE_ADMIN_KEY.",
+            rich_help_panel=_SERVER,
+            show_default="/admin is off",
+        ),
+    ] = None
     tenant_by: Annotated[
         str,
         Option(

@@ -19,7 +19,7 @@ from outpace.config.drafters import (
     SuffixConfig,
 )
 from outpace.config.engine import EngineConfig
-from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter
+from outpace.config.spelling import DRAFTER_SPELLINGS, parse_drafter, spelled
 from outpace.config.words import (
     MAX_SPECULATIVE_TOKENS,
     DraftShape,
@@ -57,4 +57,5 @@ __all__ = [
     "check_number",
     "check_type",
     "parse_drafter",
+    "spelled",
 ]

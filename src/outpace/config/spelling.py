@@ -115,3 +115,19 @@ def parse_drafter(spec: str) -> DrafterConfig:
     if spelling.bare is None:
         raise InvalidValueError("drafter", spec, f"say which: {spelling.shown(name)}")
     return spelling.bare
+
+
+def spelled(config: DrafterConfig) -> str:
+    """How a drafter is written; what only Python can set is left out."""
+    match config:
+        case BestOfConfig():
+            return "|".join(map(spelled, config.drafters))
+        case FirstOfConfig():
+            return "auto" if config == AUTO_DRAFTER else "+".join(map(spelled, config.drafters))
+        case EagleConfig(path=argument) | MedusaConfig(path=argument):
+            return f"{config.name}:{argument}" if argument else config.name
+        case DatastoreConfig(path=argument) | ModelDraftConfig(model=argument):
+            return f"{config.name}:{argument}"
+        case EarlyExitConfig(exit_layer=int(argument)):
+            return f"{config.name}:{argument}"
+    return config.name

@@ -69,6 +69,10 @@ class Aftermath:
         for alarm in alarms:
             self._take(alarm)
 
+    def begin_anew(self, source: str) -> None:
+        """Another drafter has this name from now on: it is not held against the one before."""
+        self._watch.begin_anew(source)
+
     def _take(self, alarm: Alarm) -> None:
         self.alarms.append(alarm)
         key = (alarm.kind, alarm.request_type, alarm.drafter)

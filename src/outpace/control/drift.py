@@ -200,6 +200,11 @@ class DriftWatch:
         self._mix.relearn()
         return [alarm]
 
+    def begin_anew(self, drafter: str) -> None:
+        """Another drafter has this name from now on: learn what is usual for it."""
+        self._baselines = {k: v for k, v in self._baselines.items() if k[1] != drafter}
+        self._streams = {k: v for k, v in self._streams.items() if k[1] != drafter}
+
     def _baseline(self, kind: str, drafter: str, position: int) -> Baseline | None:
         key = (kind, drafter, position)
         if key not in self._baselines and len(self._baselines) >= _MOST_KINDS * _LAST_POSITION:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 
@@ -42,7 +42,8 @@ class Keeper:
         half_life: float = HALF_LIFE,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.file = folder / f"{pair[:24]}.json"
+        self._folder = folder
+        self.file = _file(folder, pair)
         self.acceptance, self._sharpening, self.origin = learned.restore(self.file, pair, half_life)
         self._pair = pair
         self._seconds = seconds
@@ -50,6 +51,22 @@ class Keeper:
         self._saved_at = clock()
         self._saved_drafts = self.acceptance.drafts
         self._failed = False
+
+    def turn_to(self, pair: str, sources: Iterable[str]) -> None:
+        """Other drafters are there: keep what is learned from now on with theirs.
+
+        What was saved before stays with the former ones.
+
+        Args:
+            pair: fingerprint of the target and the drafters that it has now.
+            sources: of whom nothing is known any more; what was learned of them before, beside
+                these very drafters, is taken up again.
+        """
+        self._pair, self.file = pair, _file(self._folder, pair)
+        known, _, _ = learned.restore(self.file, pair, self.acceptance.half_life)
+        for source in sources:
+            self.acceptance.take_over(source, known)
+        self._saved_drafts = self.acceptance.drafts
 
     def ended(self) -> None:
         """A request ended; saves if the last time is long ago."""
@@ -70,6 +87,10 @@ class Keeper:
             if not self._failed:
                 _LOG.warning("%s: what is learned cannot be kept: %s", self.file, error.strerror)
             self._failed = True
+
+
+def _file(folder: Path, pair: str) -> Path:
+    return folder / f"{pair[:24]}.json"
 
 
 def _remove_oldest(folder: Path) -> None:

@@ -133,6 +133,16 @@ class TypedAcceptance:
             for cell in wide.cells.values():
                 cell.fresh_until = 0  # all curves lean on the others
 
+    def begin_anew(self, source: str) -> None:
+        """Forget a source: another one drafts under its name from now on."""
+        self._sources.pop(source, None)
+
+    def take_over(self, source: str, other: TypedAcceptance) -> None:
+        """Go on with what another one knows of a source, if anything; that one gives it away."""
+        known = other._sources.pop(source, None)
+        if known is not None:
+            self._sources[source] = known
+
     def curve(self, request_type: str, source: str, length: int) -> tuple[Estimate, ...]:
         """What to expect at each of so many places, counted from 0."""
         wide = self._source(source)

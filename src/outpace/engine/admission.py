@@ -46,7 +46,7 @@ class Admission:
         # One beyond the vocabulary can never be emitted.
         self._eos_token_ids = frozenset(t for t in model.eos_token_ids if t < model.vocab_size)
         self._verification = verification
-        self._drafters = drafters
+        self._drafters = frozenset(drafters)  # the names alone: what is behind them may change
         self._default_drafter = default_drafter
         self._open_text = open_text
         self._grammars = grammars

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from outpace.control.controller import Budget
+from outpace.engine.generation import Generation, Listeners, common_taps
 from outpace.engine.menu import Menu
 from outpace.engine.scheduler import Scheduled
 from outpace.engine.sequence import Sequence as EngineSequence
-from outpace.errors import DraftError
 from outpace.request import Request
 from outpace.spec.drafter import Ask, Drafter, Seen
-from outpace.spec.drafters.several import Several
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -25,6 +23,9 @@ class Drafting:
     has, but each single one that it may be given, so that a controller can change it at any time:
     a head that has listened from the beginning can draft at once.
 
+    Drafters can be replaced while sequences run: those that have begun finish with the former
+    ones, between which a controller goes on to choose.
+
     Args:
         drafters: by name.
         vocab_size: of the target, which must never be asked for a token that it does not have.
@@ -32,38 +33,37 @@ class Drafting:
 
     Raises:
         DraftError: two drafters want different hidden states of the target.
+
+    Attributes:
+        current: what sequences get that begin now.
+        taps: the target's layers whose states anybody wants to see now.
     """
 
     def __init__(
         self, drafters: Mapping[str, Drafter], vocab_size: int, menu: Menu | None = None
     ) -> None:
-        self._drafters = drafters
+        self.current = Generation(drafters)
+        self._former: dict[int, Generation] = {}  # by sequence: what it finishes with
         self._vocab_size = vocab_size
         self._menu = menu
-        self._singles = _singles(drafters.values())
         self._sources = {name: one.sources for name, one in drafters.items()}
-        self._listening: dict[tuple[str, ...], _Listeners] = {}
-        wanted = {d.taps for d in drafters.values() if d.taps}
-        if len(wanted) > 1:
-            raise DraftError(
-                "drafters want different hidden states of the target (after layers "
-                f"{' and '.join(map(str, sorted(wanted)))}); load one of them"
-            )
-        self.taps: tuple[int, ...] = next(iter(wanted), ())
+        self.taps = self.current.taps
 
     def __contains__(self, name: str) -> bool:
-        return name in self._drafters
+        return name in self._sources
 
     def propose(self, parts: Sequence[Scheduled], budgets: Mapping[int, Budget]) -> list[DraftTree]:
         """A tree for each part within its budget; an empty one where there is none."""
         trees = [DraftTree()] * len(parts)
-        groups: dict[str, list[int]] = {}
+        groups: dict[tuple[str, int], tuple[Drafter, list[int]]] = {}
         for i, part in enumerate(parts):
             if part.draft_budget > 0:
-                groups.setdefault(part.sequence.drafter, []).append(i)
-        for name, members in groups.items():
+                name = part.sequence.drafter
+                drafter = self._of(part.sequence).drafters[name]
+                groups.setdefault((name, id(drafter)), (drafter, []))[1].append(i)
+        for (name, _), (drafter, members) in groups.items():
             asks = [_ask(parts[i], budgets[parts[i].sequence.seq_id]) for i in members]
-            for i, tree in zip(members, self._drafters[name].propose(asks), strict=True):
+            for i, tree in zip(members, drafter.propose(asks), strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):
                     tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")
                 tree = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)
@@ -75,17 +75,62 @@ class Drafting:
 
     def observe(self, parts: Sequence[Scheduled], seen: Sequence[Seen]) -> None:
         """Tell each drafter what became of the sequences that it may have to draft for."""
-        groups: dict[int, list[Seen]] = {}
+        groups: dict[int, tuple[Drafter, list[Seen]]] = {}
         for part, sight in zip(parts, seen, strict=True):
-            for number in self._listeners(part.sequence).numbers:
-                groups.setdefault(number, []).append(sight)
-        for number, sights in groups.items():
-            self._singles[number].observe(sights)
+            for one in self._listeners(part.sequence).drafters:
+                groups.setdefault(id(one), (one, []))[1].append(sight)
+        for drafter, sights in groups.values():
+            drafter.observe(sights)
 
     def forget(self, seq_id: int) -> None:
-        """A sequence ended or lost its blocks."""
-        for one in self._singles:
-            one.forget(seq_id)
+        """A sequence ended or lost its blocks; where it begins again, it has the current ones."""
+        former = self._former.pop(seq_id, None)
+        if former is None:
+            self.current.forget(seq_id)
+            return
+        former.forget(seq_id)
+        self.taps = common_taps([self.current, *self._former.values()])
+
+    def replace(
+        self, drafters: Mapping[str, Drafter], running: Iterable[EngineSequence]
+    ) -> list[int]:
+        """Give names other drafters, between two steps.
+
+        Running sequences finish with what they began with, which is let go of when the last of
+        them has ended. One that loses its blocks begins again, with the new ones.
+
+        Args:
+            drafters: by names that are there, each with the same sources as the one before.
+                Names that are not among them keep their drafters, also those made of one that
+                is replaced: give these too.
+            running: the sequences that have begun.
+
+        Returns:
+            The sequences that finish with drafters that were replaced now.
+
+        Raises:
+            DraftError: a name is not there, or what is needed of the target would differ. Nothing
+                was replaced.
+        """
+        new = self.current.replaced(drafters)
+        parts: dict[frozenset[str], Generation] = {}
+        kept: dict[int, Generation] = {}
+        for sequence in running:
+            names = frozenset((*sequence.choices, sequence.drafter))
+            if sequence.seq_id in self._former or names.isdisjoint(drafters):
+                continue
+            if names not in parts:
+                parts[names] = self.current.only(names)
+            kept[sequence.seq_id] = parts[names]
+        former = {**self._former, **kept}
+        self.taps = common_taps([new, *former.values()])
+        self.current, self._former = new, former
+        return list(kept)
+
+    @property
+    def num_former(self) -> int:
+        """Sequences that finish with drafters that were replaced."""
+        return len(self._former)
 
     def sources(self, name: str) -> tuple[str, ...]:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
@@ -99,33 +144,11 @@ class Drafting:
         """Whether somebody who listens to a sequence looks at the target's hidden states."""
         return self._listeners(sequence).want_hidden
 
-    def _listeners(self, sequence: EngineSequence) -> _Listeners:
-        names = sequence.choices or (sequence.drafter,)
-        found = self._listening.get(names)
-        if found is None:
-            members = _singles([self._drafters[name] for name in (*names, sequence.drafter)])
-            places = {id(one): place for place, one in enumerate(self._singles)}
-            numbers = tuple(places[id(one)] for one in members)
-            hidden = any(one.taps is not None for one in members)
-            found = self._listening[names] = _Listeners(numbers, hidden)
-        return found
+    def _of(self, sequence: EngineSequence) -> Generation:
+        return self._former.get(sequence.seq_id, self.current)
 
-
-@dataclass(frozen=True, slots=True)
-class _Listeners:
-    """Who is told of a sequence: their places among all single drafters."""
-
-    numbers: tuple[int, ...]
-    want_hidden: bool
-
-
-def _singles(drafters: Iterable[Drafter]) -> list[Drafter]:
-    """The drafters that are made of no others, each once."""
-    found: list[Drafter] = []
-    for drafter in drafters:
-        parts = _singles(drafter.parts) if isinstance(drafter, Several) else [drafter]
-        found += [one for one in parts if all(one is not other for other in found)]
-    return found
+    def _listeners(self, sequence: EngineSequence) -> Listeners:
+        return self._of(sequence).listeners(sequence.choices, sequence.drafter)
 
 
 def _ask(part: Scheduled, budget: Budget) -> Ask:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from outpace.config import EngineConfig
+from outpace.config import DrafterConfig, EngineConfig
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.keeper import Keeper
@@ -17,9 +17,10 @@ from outpace.control.router import Router
 from outpace.engine.costs import checkpoint_fingerprint
 from outpace.model.converted import cache_folder
 from outpace.model.heads.files import find_head
-from outpace.model.heads.source import HeadConfig
 from outpace.model.heads.target import shipped_head
+from outpace.model.source import resolve
 from outpace.parts.drafters import DrafterSet
+from outpace.spec.drafters.table import draft_models, heads
 
 
 def chosen_policy(config: EngineConfig, drafters: DrafterSet) -> DrafterPolicy:
@@ -65,22 +66,32 @@ def make_controller(
 
 
 def keeper_for(
-    config: EngineConfig, target: Path, drafts: Iterable[Path], heads: Iterable[HeadConfig]
+    config: EngineConfig, target: Path, drafters: Iterable[DrafterConfig]
 ) -> Keeper | None:
-    """What was learned of a target with these draft models and heads; None if nobody learns.
+    """What was learned of a target with these drafters; None if nobody learns.
 
     Args:
         config: of the engine.
         target: its folder.
-        drafts: folders of the draft models.
-        heads: the heads.
+        drafters: all that are there.
     """
     if not config.keep_learned or config.num_speculative_tokens != "auto":
         return None
+    return Keeper(cache_folder() / "learned", pair_of(target, drafters))
+
+
+def pair_of(target: Path, drafters: Iterable[DrafterConfig]) -> str:
+    """A fingerprint of a target and the draft models and heads of some drafters.
+
+    Raises:
+        OutpaceError: one of them is not there.
+    """
+    configs = list(drafters)
     digest = hashlib.sha256(checkpoint_fingerprint(target).encode())
-    for folder in sorted(drafts):
+    models = dict.fromkeys(model.model for one in configs for model in draft_models(one))
+    for folder in sorted(resolve(name) for name in models):
         digest.update(checkpoint_fingerprint(folder).encode())
-    for head in heads:
+    for head in dict.fromkeys(head for one in configs for head in heads(one)):
         stat = find_head(head.path or str(shipped_head(target))).weights.stat()
         digest.update(f"{head.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return Keeper(cache_folder() / "learned", digest.hexdigest())
+    return digest.hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
 from outpace.cache.plan import ModelSize
@@ -119,3 +120,10 @@ def choose_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     fast = bool(kernels().name) or packing_works(torch.bfloat16)
     emulated = device.type == "cpu" and not fast
     return torch.float32 if emulated else torch.bfloat16
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory that is free where a model would go."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

@@ -19,6 +19,8 @@ from outpace.config import check_number
 from outpace.errors import InvalidValueError, OutpaceError
 from outpace.llm import LLM
 from outpace.server import metrics
+from outpace.server.admin import add_admin
+from outpace.server.admin_key import admin_keys
 from outpace.server.answering import EventStream, Reply, answer_whole
 from outpace.server.books import Books
 from outpace.server.desk import Desk, Job
@@ -46,12 +48,16 @@ class Service:
         llm: the model; nobody else may use it meanwhile.
         settings: of the server.
         keys: who may ask.
+        admin_key: for what changes the server; empty: nobody may.
     """
 
-    def __init__(self, llm: LLM, settings: ServerSettings, keys: ApiKeys) -> None:
+    def __init__(
+        self, llm: LLM, settings: ServerSettings, keys: ApiKeys, admin_key: str = ""
+    ) -> None:
         self.llm = llm
         self.settings = settings
         self.keys = keys
+        self.admin = admin_keys(admin_key, keys)
         self.meter = Meter(llm.engine)
         self.books = Books(llm)
         self.desk = Desk(llm, settings, self.meter, self.books)
@@ -132,6 +138,7 @@ def make_app(service: Service) -> FastAPI:
         keys=service.keys,
         max_body_bytes=service.settings.max_body_bytes,
         refused=service.meter.refused,
+        admin=service.admin,
     )
     _add_errors(app, service)
     _add_completions(app, service)
@@ -139,6 +146,8 @@ def make_app(service: Service) -> FastAPI:
     _add_operations(app, service)
     _add_speculation(app, service)
     _add_pages(app)
+    if service.admin is not None:
+        add_admin(app, service.llm.drafters, service.desk)
     describe(app)
     return app
 

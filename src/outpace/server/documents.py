@@ -12,10 +12,12 @@ _MEANINGS = {
     401: "No API key, or one that is not accepted.",
     404: "The model, or the path, does not exist.",
     408: "Not finished within the time that the request or the server allows.",
+    409: "Another one is under way; try again when it is done.",
     413: "The body is too large.",
     429: "The queue is full, or the key has too many unfinished requests: see Retry-After.",
     500: "A defect; the server's log says more.",
     503: "Going down, or the engine does not work.",
+    507: "There is not enough memory for it.",
 }
 
 
@@ -47,7 +49,7 @@ BODY_ANSWERS: dict[int | str, dict[str, Any]] = {
             "text/event-stream": {"schema": {"type": "string"}},
         },
     },
-    **answers(*_MEANINGS),
+    **answers(*(status for status in _MEANINGS if status not in (409, 507))),
 }
 
 

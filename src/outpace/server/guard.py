@@ -9,6 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outpace.server.admin_key import PATHS as ADMIN_PATHS
 from outpace.server.errors import ApiError
 from outpace.server.keys import ApiKeys
 
@@ -28,13 +29,20 @@ class Guard:
         keys: who may ask.
         max_body_bytes: of a request.
         refused: told the status of requests that do not pass.
+        admin: who may use the admin's paths; None: they are paths like others.
     """
 
     def __init__(
-        self, app: ASGIApp, keys: ApiKeys, max_body_bytes: int, refused: Callable[[int], None]
+        self,
+        app: ASGIApp,
+        keys: ApiKeys,
+        max_body_bytes: int,
+        refused: Callable[[int], None],
+        admin: ApiKeys | None = None,
     ) -> None:
         self._app = app
         self._keys = keys
+        self._admin = admin
         self._most = max_body_bytes
         self._refused = refused
 
@@ -59,7 +67,9 @@ class Guard:
 
     def _check(self, scope: Scope, door: _Door) -> None:
         headers = Headers(scope=scope)
-        if scope["path"] not in OPEN_PATHS:
+        if self._admin is not None and scope["path"].startswith(ADMIN_PATHS):
+            scope[CALLER] = self._admin.caller(headers.get("authorization"))
+        elif scope["path"] not in OPEN_PATHS:
             scope[CALLER] = self._keys.caller(headers.get("authorization"))
         stated = headers.get("content-length", "")
         if stated.isascii() and stated.isdigit() and int(stated[:18]) > self._most:

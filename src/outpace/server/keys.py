@@ -58,6 +58,10 @@ class ApiKeys:
         parts = [part.strip() for part in variable.split(",") if part.strip()]
         return cls(keys | _named(parts, VARIABLE))
 
+    def knows(self, key: str) -> bool:
+        """Whether a key is one of these."""
+        return _digest(key) in self._names
+
     def caller(self, authorization: str | None) -> Caller:
         """Who sent a header ``Authorization: Bearer KEY``.
 

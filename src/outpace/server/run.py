@@ -24,7 +24,11 @@ _IDLE_SECONDS = 30
 
 
 def serve(
-    llm: LLM, settings: ServerSettings, keys: ApiKeys, announce: Callable[[str], None]
+    llm: LLM,
+    settings: ServerSettings,
+    keys: ApiKeys,
+    announce: Callable[[str], None],
+    admin_key: str = "",
 ) -> None:
     """Serve a model until SIGTERM or Ctrl-C; a second one does not wait for anybody.
 
@@ -33,22 +37,19 @@ def serve(
         settings: of the server.
         keys: who may ask.
         announce: called with the server's address when it answers.
+        admin_key: for what changes the server; empty: nobody may.
 
     Raises:
         InvalidValueError: the address cannot be listened on.
     """
+    service = Service(llm, settings, keys, admin_key)
     with _listening(settings.host, settings.port) as listener:
-        asyncio.run(_serve(llm, settings, keys, listener, announce))
+        asyncio.run(_serve(service, listener, announce))
 
 
 async def _serve(
-    llm: LLM,
-    settings: ServerSettings,
-    keys: ApiKeys,
-    listener: socket.socket,
-    announce: Callable[[str], None],
+    service: Service, listener: socket.socket, announce: Callable[[str], None]
 ) -> None:
-    service = Service(llm, settings, keys)
     config = uvicorn.Config(
         make_app(service),
         lifespan="on",
@@ -59,7 +60,7 @@ async def _serve(
         timeout_keep_alive=_IDLE_SECONDS,
     )
     server = _Server(config, lambda: announce(address(listener)))
-    stopper = _Stopper(server, service.desk, settings.drain_seconds)
+    stopper = _Stopper(server, service.desk, service.settings.drain_seconds)
     event_loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         event_loop.add_signal_handler(number, stopper.stop)

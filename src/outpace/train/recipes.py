@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from outpace.errors import InvalidValueError
 from outpace.train.batches import Feed, TrainBatch, held_out, is_held_out
 from outpace.train.draft import DraftOptions, DraftTask, export_draft, new_draft, old_draft
+from outpace.train.eagle import EagleHead
 from outpace.train.eagle_task import EagleOptions, EagleTask
 from outpace.train.export import export_eagle
 from outpace.train.figures import Figures
+from outpace.train.further import old_eagle, old_medusa
 from outpace.train.loop import Loop, LoopOptions, LoopState, Task
 from outpace.train.medusa import (
     MedusaHeads,
@@ -138,9 +140,20 @@ class Ground:
 
 
 def train_eagle(
-    ground: Ground, draft_vocab_size: int, options: EagleOptions, watch: Watch
+    ground: Ground,
+    draft_vocab_size: int,
+    options: EagleOptions,
+    watch: Watch,
+    begin: Path | None = None,
 ) -> LoopState:
     """Train an EAGLE head; ``start`` is how it began, ``head`` is the newest checkpoint.
+
+    Args:
+        ground: what it stands on.
+        draft_vocab_size: tokens that a new head can say.
+        options: what it is trained for.
+        watch: who is told.
+        begin: a head to train further; None: from the target's last layer.
 
     Raises:
         OutpaceError: the stores or the folder cannot be used.
@@ -155,17 +168,10 @@ def train_eagle(
     table = target.head.to(ground.device, torch.bfloat16)
     embedding = target.embedding.to(ground.device, torch.bfloat16)
     first = list(islice(feed, 4))
-    vocabulary = kept_vocabulary(
-        folder / START,
-        lambda: likely_tokens(
-            ground.stores, draft_vocab_size, table, target.config.eos_token_ids, _VOCABULARY_ROWS
-        ),
-        ground.resume,
-    )
-    vocabulary = ground.team.share(vocabulary.contiguous())
-    shape = eagle_shape(target.config, ground.taps, len(vocabulary))
-    scale = stream_scale(first, target.config.hidden_size)
-    head = started_head(shape, target.weights, target.config, vocabulary, scale)
+    if begin is not None:
+        head, vocabulary = old_eagle(begin, target)
+    else:
+        head, vocabulary = _new_eagle(ground, draft_vocab_size, table, first)
     if ground.begins:
         export_eagle(folder / START, head, vocabulary, target, options.depths + 1)
     task = EagleTask(
@@ -178,15 +184,38 @@ def train_eagle(
     return ground.run(task, save, watch, _chained(first, feed), validation)
 
 
+def _new_eagle(
+    ground: Ground, draft_vocab_size: int, table: Tensor, first: list[TrainBatch]
+) -> tuple[EagleHead, Tensor]:
+    """A head that begins with what the target knows, and the tokens that it can say."""
+    target = ground.target
+    vocabulary = kept_vocabulary(
+        ground.folder / START,
+        lambda: likely_tokens(
+            ground.stores, draft_vocab_size, table, target.config.eos_token_ids, _VOCABULARY_ROWS
+        ),
+        ground.resume,
+    )
+    vocabulary = ground.team.share(vocabulary.contiguous())
+    shape = eagle_shape(target.config, ground.taps, len(vocabulary))
+    scale = stream_scale(first, target.config.hidden_size)
+    return started_head(shape, target.weights, target.config, vocabulary, scale), vocabulary
+
+
 def _chained(first: list[TrainBatch], rest: Iterator[TrainBatch]) -> Iterator[TrainBatch]:
     yield from first
     yield from rest
 
 
 def train_medusa(
-    ground: Ground, num_heads: int, num_layers: int, options: MedusaOptions, watch: Watch
+    ground: Ground,
+    num_heads: int,
+    num_layers: int,
+    options: MedusaOptions,
+    watch: Watch,
+    begin: Path | None = None,
 ) -> LoopState:
-    """Train Medusa heads.
+    """Train Medusa heads: new ones of that many heads and layers, or those of a folder further.
 
     Raises:
         OutpaceError: the stores or the folder cannot be used.
@@ -196,7 +225,10 @@ def train_medusa(
     target = ground.target
     feed, validation = ground.batches(ground.loop.seed)
     table = target.head.to(ground.device, torch.bfloat16)
-    heads = MedusaHeads(target.config.hidden_size, num_heads, num_layers)
+    if begin is not None:
+        heads = old_medusa(begin, target)
+    else:
+        heads = MedusaHeads(target.config.hidden_size, num_heads, num_layers)
     judged = [batch.to(ground.device) for batch in validation]
 
     def save(_: LoopState, name: str = FINAL) -> None:
