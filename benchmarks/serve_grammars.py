@@ -36,7 +36,7 @@ QUESTIONS = (
     "Make up a record for a library book.",
     "Fill this in as you like.",
 )
-MAX_TOKENS = 160
+MAX_TOKENS = 600
 
 
 class Steps:
