@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from outpace.config import NgramConfig, PredictionConfig, SuffixConfig
-from outpace.control.controller import Budget, Candidate, StepRecord
 from outpace.engine.menu import same_for_all
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.model.runner import ModelRunner
@@ -25,7 +22,7 @@ from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
 from outpace.spec.drafters.suffix import SuffixDrafter
 
-from engines import VOCAB, make_engine, make_runner, run, tokens_of
+from engines import VOCAB, Turns, make_engine, make_runner, run, tokens_of
 from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 NAMES = (
@@ -33,28 +30,6 @@ NAMES = (
     "ngram+eagle", "ngram|model",
 )  # fmt: skip
 PROMPTS = [tuple((5 * i + 3 * j) % 17 for j in range(20 + 7 * i)) for i in range(3)]
-
-
-@dataclass
-class Turns:
-    """Gives each sequence the drafters in turn, for so many steps each."""
-
-    names: Sequence[str]
-    steps: int
-    seen: dict[int, int] = field(default_factory=dict)
-
-    def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
-        budgets = []
-        for one in candidates:
-            step = self.seen[one.seq_id] = self.seen.get(one.seq_id, -1) + 1
-            name = self.names[(one.seq_id + step // self.steps) % len(self.names)]
-            why = f"turn {step // self.steps}" if step % self.steps == 0 else ""
-            budgets.append(Budget(max(0, min(4, one.room)), drafter=name, why=why))
-        return budgets
-
-    def record(self, step: StepRecord) -> None: ...
-
-    def forget(self, seq_id: int) -> None: ...
 
 
 def drafters(target: ModelRunner, folder: Path) -> dict[str, Drafter]:
