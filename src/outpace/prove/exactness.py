@@ -9,6 +9,7 @@ from typing import Any
 from outpace.engine.engine import Engine
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.prove.cases import Case
+from outpace.prove.changing import ChangingController
 from outpace.prove.margins import (
     arithmetic_tolerance,
     decision_margin,
@@ -77,7 +78,7 @@ class Way:
 
     name: str
     make: Callable[[], Engine]
-    drafters: Sequence[str]
+    drafters: Sequence[str | None]
     together: bool
     wants_preemption: bool = False
 
@@ -100,7 +101,7 @@ class Exactness:
     @property
     def num_ways(self) -> int:
         """How many checks there will be."""
-        return len(self._bench.drafters) + 3
+        return len(self._bench.drafters) + 3 + bool(self._bench.llm.engine.drafting.everybody)
 
     def checks(self, on_answer: Callable[[], None] = lambda: None) -> Iterator[Check]:
         """Make the checks one by one; ``on_answer`` is called for each answer."""
@@ -131,6 +132,13 @@ class Exactness:
             together=True,
         )
         yield Way("exact: small cache", self._squeezed, mixed, together=True, wants_preemption=True)
+        if bench.llm.engine.drafting.everybody:
+            yield Way(
+                "exact: drafters that change midway",
+                lambda: bench.engine(controller=ChangingController(bench.k)),
+                [None],  # who names a drafter keeps it
+                together=True,
+            )
         answers = {
             case.prompt: answer.token_ids
             for case, answer in zip(self._cases, self._plain, strict=True)
@@ -251,7 +259,7 @@ class Exactness:
         return self._bench.llm.tokenizer.decode([token], skip_special_tokens=False)
 
 
-def _request(number: int, case: Case, drafter: str, prediction: tuple[int, ...]) -> Request:
+def _request(number: int, case: Case, drafter: str | None, prediction: tuple[int, ...]) -> Request:
     return Request(f"case-{number}", case.prompt, case.params, prediction, drafter)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from outpace.cache.blocks import BlockManager
 from outpace.config import AUTO_DRAFTER, EngineConfig, Verification
-from outpace.control.controller import FixedController
+from outpace.control.controller import Controller, FixedController
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
@@ -51,13 +51,25 @@ class Workbench:
 
     @property
     def drafters(self) -> list[str]:
-        """The names of the drafters that are loaded, the configured one last."""
-        usual = [
-            name for name in ("ngram", "prediction", "auto") if name in self.llm.engine.drafting
+        """The names of the drafters that are tested, the configured one last.
+
+        Of those between which a router may choose, all that need nothing of the request.
+        """
+        drafting = self.llm.engine.drafting
+        usual = [name for name in ("ngram", "prediction", "auto") if name in drafting]
+        usual += [
+            name
+            for name in drafting.everybody
+            if name not in ("none", *usual) and not {"prediction", "grammar"} & {*name.split("+")}
         ]
         configured = self.config.drafter.name
         aliases = {"none", AUTO_DRAFTER.name, *usual}
         return usual if configured in aliases else [*usual, configured]
+
+    @property
+    def _names(self) -> list[str]:
+        everybody = self.llm.engine.drafting.everybody
+        return ["none", *self.drafters, *everybody, self.config.drafter.name]
 
     def engine(
         self,
@@ -65,6 +77,7 @@ class Workbench:
         *,
         verification: Verification = "coupled",
         k: int | None = None,
+        controller: Controller | None = None,
         cache_tokens: int | None = None,
         runner: RecordedRunner | None = None,
         **options: object,
@@ -75,6 +88,7 @@ class Workbench:
             drafters: in place of the model's own.
             verification: the rule.
             k: draft tokens a step; None: as configured.
+            controller: in place of one that always gives k.
             cache_tokens: size of the cache; None: all there is.
             runner: in place of the model's own.
             options: other fields of `EngineConfig`.
@@ -86,7 +100,7 @@ class Workbench:
         blocks = BlockManager(
             num_tokens // config.block_size + 1, config.block_size, config.prefix_caching
         )
-        drafting, names = own.drafting, ["none", *self.drafters, self.config.drafter.name]
+        drafting, names = own.drafting, self._names
         vocab_size = own.runner.decoder.config.vocab_size
         if drafters is not None:
             named = {"none": NoneDrafter(), **drafters}
@@ -101,8 +115,8 @@ class Workbench:
             lambda params: SequenceText.opener(self.llm.tokenizer, params),
         )
         model = own.runner if runner is None else cast(ModelRunner, runner)
-        controller = FixedController(self.k if k is None else k)
-        return Engine(model, blocks, drafting, controller, admission, config)
+        decides = controller or FixedController(self.k if k is None else k)
+        return Engine(model, blocks, drafting, decides, admission, config)
 
 
 def finish(
