@@ -10,6 +10,7 @@ from typing import Any
 
 from outpace.config.toml_file import read_toml
 from outpace.control.features import Features
+from outpace.control.patterns import searcher
 from outpace.errors import InvalidValueError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
@@ -167,10 +168,10 @@ def _contains(field: str, value: Any) -> _Condition:
 
 def _matches(field: str, value: Any) -> _Condition:
     try:
-        pattern = re.compile(value)
-    except (re.error, TypeError) as error:
+        found = searcher(value)
+    except ValueError as error:
         raise InvalidValueError(field, value, f"is no regular expression: {error}") from error
-    return lambda features: pattern.search(features.ends) is not None
+    return lambda features: found(features.ends)
 
 
 def _between(number: Callable[[Features], int]) -> Callable[[str, Any], _Condition]:

@@ -92,7 +92,9 @@ class Distribution:
     @property
     def drafters(self) -> list[str]:
         """Who drafts: the probes, and of the loaded ones all that can propose here."""
-        loaded = [name for name in self._bench.drafters if name not in ("auto",)]
+        # Of a choice the parts alone: what is made of them proposes nothing of its own.
+        joined = {name for name in self._bench.choices if "+" in name}
+        loaded = [name for name in self._bench.drafters if name not in {"auto", *joined}]
         return ["probe chain", "probe tree", *loaded]
 
     def checks(self, on_draws: Callable[[int], None] = lambda _: None) -> Iterator[Check]:

@@ -101,7 +101,7 @@ class Exactness:
     @property
     def num_ways(self) -> int:
         """How many checks there will be."""
-        return len(self._bench.drafters) + 3 + bool(self._bench.llm.engine.drafting.everybody)
+        return len(self._bench.drafters) + 3 + bool(self._bench.choices)
 
     def checks(self, on_answer: Callable[[], None] = lambda: None) -> Iterator[Check]:
         """Make the checks one by one; ``on_answer`` is called for each answer."""
@@ -132,7 +132,7 @@ class Exactness:
             together=True,
         )
         yield Way("exact: small cache", self._squeezed, mixed, together=True, wants_preemption=True)
-        if bench.llm.engine.drafting.everybody:
+        if bench.choices:
             yield Way(
                 "exact: drafters that change midway",
                 lambda: bench.engine(controller=ChangingController(bench.k)),

@@ -59,7 +59,7 @@ class Workbench:
         usual = [name for name in ("ngram", "prediction", "auto") if name in drafting]
         usual += [
             name
-            for name in drafting.everybody
+            for name in self.choices
             if name not in ("none", *usual) and not {"prediction", "grammar"} & {*name.split("+")}
         ]
         configured = self.config.drafter.name
@@ -67,9 +67,13 @@ class Workbench:
         return usual if configured in aliases else [*usual, configured]
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """Between whom a router may choose; empty where there is no choice."""
+        return self.llm.engine.drafting.everybody
+
+    @property
     def _names(self) -> list[str]:
-        everybody = self.llm.engine.drafting.everybody
-        return ["none", *self.drafters, *everybody, self.config.drafter.name]
+        return ["none", *self.drafters, *self.choices, self.config.drafter.name]
 
     def engine(
         self,
