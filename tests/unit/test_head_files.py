@@ -332,6 +332,12 @@ def test_the_head_that_comes_along(target: Path, head: Path, tmp_path: Path) -> 
     assert shipped_head(target, shelf) == shelf / "some-eagle"
 
 
+@pytest.mark.parametrize("kind", [EagleConfig, MedusaConfig])
+def test_the_demo_model_is_no_head(target: Path, kind: Any) -> None:
+    with pytest.raises(DraftError, match="for the head that ships write eagle without a path"):
+        LLM(str(target), drafter=kind("demo"), device="cpu")
+
+
 def test_spellings() -> None:
     assert parse_drafter("eagle") == EagleConfig()
     assert parse_drafter("eagle:./head") == EagleConfig("./head")

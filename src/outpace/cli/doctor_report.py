@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from outpace.cli.drafter_named import drafter_named
 from outpace.cli.show import printable
+from outpace.config import spelled
 from outpace.control.kept import MeasuredCost
-from outpace.doctor.checkup import LENGTHS, Report
+from outpace.doctor.checkup import ALPHAS, LENGTHS, Prospect, Report
 
 _WIDTH = 100
 _LABEL = 11
@@ -79,7 +81,7 @@ def _model_lines(report: Report) -> list[str]:
             f"{1e3 * report.floor_seconds:.2f} ms: {report.step_seconds / report.floor_seconds:.2f}"
             " times that"
         )
-    host = report.outlook.costs.host.at(1)
+    host = report.host_seconds
     lines.append(_row("one row", step))
     lines.append(_row("beside it", f"{1e3 * host:.2f} ms a step outside the model"))
     return lines
@@ -109,27 +111,53 @@ def _draft_lines(report: Report, width: int) -> list[str]:
         shown = ", ".join(f"{rows}: {1e3 * s:.2f}" for rows, s in points.items() if rows <= 8)
         text = f"one step of the draft, ms by rows: {shown} ({cost.origin})"
         return [text if len(text) <= width else text.replace(f" ({cost.origin})", "")]
-    if report.drafter == "none":
+    if report.choices or not report.prospects:
         return []
-    seconds = report.outlook.step_seconds(4) - report.outlook.step_seconds(0)
-    target = report.outlook.costs.target
-    seconds -= target(5) - target(1)
-    return [f"drafter {report.drafter}: no model; 4 tokens cost {1e3 * seconds:.2f} ms"]
+    one = report.prospects[0]
+    return [
+        f"drafter {one.drafter}: no model; 4 tokens cost {1e3 * one.four_tokens_seconds:.2f} ms"
+    ]
 
 
 def _prediction_lines(report: Report) -> list[str]:
-    if report.drafter == "none":
+    if not report.prospects:
         return []
+    if report.choices:
+        return _choice_lines(report)
+    one = report.prospects[0]
     lines = [
-        f"predicted times faster than plain, drafter {report.drafter} "
+        f"predicted times faster than plain, drafter {one.drafter} "
         "(alpha: how often a guess is right)",
         "alpha  " + "".join(f"{f'k={k}':>7}" for k in LENGTHS if k) + "   best",
     ]
-    for alpha, gains in report.predictions.items():
-        best = max(LENGTHS, key=lambda k: gains[k])
+    for alpha, gains in one.speedups.items():
+        best = _best(gains)
         cells = "".join(f"{gain:>7.2f}" for k, gain in zip(LENGTHS, gains, strict=True) if k)
         lines.append(f"  {alpha:.1f}  {cells}   k={best}" + ("" if best else ", plain"))
     return lines
+
+
+def _choice_lines(report: Report) -> list[str]:
+    """A line for each drafter that was tried, at its best k."""
+    wide = max(len(one.drafter) for one in report.prospects) + 2
+    lines = [
+        f"drafter {drafter_named(report.drafter, report.choices)}",
+        "predicted times faster than plain at the best k, by alpha (how often a guess is right)",
+        f"{'':<{wide}}{'4 tokens cost':>13}" + "".join(f"{alpha:>12.1f}" for alpha in ALPHAS),
+    ]
+    for one in report.prospects:
+        cells = ""
+        for gains in one.speedups.values():
+            best = _best(gains)
+            cells += f"{f'{gains[best]:.2f} (k={best})' if best else 'plain':>12}"
+        cost = f"{1e3 * one.four_tokens_seconds:.2f} ms"
+        lines.append(f"{one.drafter:<{wide}}{cost:>13}{cells}")
+    return lines
+
+
+def _best(gains: Sequence[float]) -> int:
+    """The k of `LENGTHS` that gains most."""
+    return max(LENGTHS, key=lambda k: gains[k])
 
 
 def _threads(number: int) -> str:
@@ -142,7 +170,7 @@ def _gib(num_bytes: float) -> str:
 
 def as_dict(report: Report) -> dict[str, Any]:
     """Everything as plain values: times in seconds, sizes in bytes."""
-    target, outlook = report.target, report.outlook
+    target = report.target
     return {
         "machine": asdict(report.machine) | {"gpu": report.gpu},
         "device": report.device,
@@ -160,25 +188,29 @@ def as_dict(report: Report) -> dict[str, Any]:
             "weight_bytes": target.weight_bytes,
             "floor_seconds": report.floor_seconds,
             "one_row_seconds": report.step_seconds,
-            "host_seconds": outlook.costs.host.at(1),
+            "host_seconds": report.host_seconds,
             "cost": _cost(target.cost),
         },
         "drafter": {
-            "name": report.drafter,
+            "name": spelled(report.drafter) if report.choices else report.drafter.name,
+            "choices": list(report.choices),
             "cost": None if report.draft_cost is None else _cost(report.draft_cost),
         },
         "guarantee": report.guarantee,
-        "speedup_by_alpha_and_k": {
-            str(alpha): dict(zip(map(str, LENGTHS), gains, strict=True))
-            for alpha, gains in _predictions(report).items()
-        },
-        "break_even_alpha": None if report.drafter == "none" else outlook.break_even(LENGTHS),
+        "predicted": {one.drafter: _predicted(one) for one in report.prospects},
         "verdict": report.verdict,
     }
 
 
-def _predictions(report: Report) -> Mapping[float, list[float]]:
-    return {} if report.drafter == "none" else report.predictions
+def _predicted(one: Prospect) -> dict[str, Any]:
+    return {
+        "four_tokens_seconds": one.four_tokens_seconds,
+        "speedup_by_alpha_and_k": {
+            str(alpha): dict(zip(map(str, LENGTHS), gains, strict=True))
+            for alpha, gains in one.speedups.items()
+        },
+        "break_even_alpha": one.break_even,
+    }
 
 
 def _cost(cost: MeasuredCost) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from outpace import __version__
+from outpace.cli.drafter_named import drafter_named
 
 if TYPE_CHECKING:
     from outpace.llm import LLM
@@ -19,11 +20,12 @@ def start_page(llm: LLM, settings: ServerSettings, num_keys: int, address: str) 
     """Model, drafter, memory, address, and a command that works."""
     config, plan = llm.engine.config, llm.plan
     k = config.num_speculative_tokens
+    drafter = drafter_named(config.drafter, llm.engine.drafting.usual_choices)
     parts = {
         "model": f"{settings.model_name}: {llm.setting}, context {llm.max_model_len} tokens",
-        "drafter": f"{config.drafter.name}, at most {k} tokens a step"
+        "drafter": f"{drafter}, at most {k} tokens a step"
         if k != "auto"
-        else f"{config.drafter.name}, as many tokens as pay off",
+        else f"{drafter}, as many tokens as pay off",
         "guarantee": llm.guarantee,
         "memory": f"{_gib(plan.weights)} weights, {_gib(plan.cache)} cache of "
         f"{plan.cache_tokens} tokens, {_gib(plan.logits)} for the largest step",

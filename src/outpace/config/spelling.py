@@ -60,7 +60,9 @@ class _Spelling:
     given: Callable[[str], DrafterConfig] | None = None
 
     def shown(self, name: str) -> str:
-        return f"{name}:{self.argument}" if self.argument else name
+        if not self.argument:
+            return name
+        return f"{name}:{self.argument}" if self.bare is None else f"{name}[:{self.argument}]"
 
 
 _SPELLINGS = {

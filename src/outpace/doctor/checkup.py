@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import psutil
@@ -10,13 +10,15 @@ import torch
 
 from outpace.assembly import Assembly, assemble
 from outpace.cache.plan import MemoryPlan
-from outpace.config import EngineConfig, ModelDraftConfig
+from outpace.config import DrafterConfig, EngineConfig, ModelDraftConfig, NoDrafter
 from outpace.control.automatic import AutomaticController
+from outpace.control.draft_cost import Wanted
 from outpace.control.kept import Machine, MeasuredCost
 from outpace.control.routed import RoutedController
 from outpace.control.speedup import Outlook
 from outpace.doctor.bandwidth import read_bandwidth
 from outpace.engine.costs import machine_here
+from outpace.engine.drafting import Drafting
 from outpace.kernels.native import kernels
 from outpace.request import Request, SamplingParams
 
@@ -39,6 +41,30 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Prospect:
+    """What drafts of one drafter would bring, by what it was seen to cost."""
+
+    drafter: str
+    outlook: Outlook
+
+    @property
+    def four_tokens_seconds(self) -> float:
+        """What making four guesses takes, without checking them."""
+        costs, drafter = self.outlook.costs, self.outlook.drafter
+        return max(0.0, costs.draft(drafter).seconds([Wanted(4, 1, 0)]))
+
+    @property
+    def speedups(self) -> Mapping[float, list[float]]:
+        """Times faster than plain, for each k of `LENGTHS`, by alpha."""
+        return {a: [self.outlook.speedup(k, a) for k in LENGTHS] for a in ALPHAS}
+
+    @property
+    def break_even(self) -> float | None:
+        """The least alpha at which some k gains."""
+        return self.outlook.break_even(LENGTHS)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All that was found.
 
@@ -52,8 +78,13 @@ class Report:
         compiled: the compiled kernels that can be used here, or why there are none.
         plan: of the memory.
         target: the target model.
-        drafter: the drafter's name.
-        outlook: what drafts would bring.
+        drafter: as it is configured.
+        choices: the drafters that a request which brings nothing may be given; empty where it
+            keeps the configured one.
+        prospects: one for each drafter that was tried: the configured one, or those of the
+            choices that are not made of others; none without speculation.
+        host_seconds: of a plain step outside the model.
+        draft_cost: of a draft model, if there is one.
         guarantee: what holds for the tokens on this machine.
     """
 
@@ -67,8 +98,10 @@ class Report:
     compiled: str
     plan: MemoryPlan
     target: Loaded
-    drafter: str
-    outlook: Outlook
+    drafter: DrafterConfig
+    choices: tuple[str, ...]
+    prospects: tuple[Prospect, ...]
+    host_seconds: float
     draft_cost: MeasuredCost | None
     guarantee: str
 
@@ -83,28 +116,45 @@ class Report:
         return self.target.weight_bytes / self.bandwidth if self.bandwidth else None
 
     @property
-    def predictions(self) -> Mapping[float, list[float]]:
-        """Times faster than plain, for each k of `LENGTHS`, by alpha."""
-        return {a: [self.outlook.speedup(k, a) for k in LENGTHS] for a in ALPHAS}
-
-    @property
     def verdict(self) -> str:
         """One sentence for who has no time."""
-        if self.drafter == "none":
+        if not self.prospects:
             return "No drafter is configured, so there is no speculation; try --drafter auto."
-        break_even = self.outlook.break_even(LENGTHS)
-        if break_even is None:
-            return "Speculation does not pay here, however often the guesses are right."
-        k, gain = self.outlook.best(0.8, LENGTHS)
-        if k == 0:
-            return (
-                f"Speculation pays here only above alpha {break_even:.2f}; at .8 it does not. "
-                "A faster draft, or a larger target, would change that."
-            )
+        if self.choices:
+            return _verdict_of_choice(self.prospects)
+        return _verdict(self.prospects[0].outlook)
+
+
+def _verdict(outlook: Outlook) -> str:
+    break_even = outlook.break_even(LENGTHS)
+    if break_even is None:
+        return "Speculation does not pay here, however often the guesses are right."
+    k, gain = outlook.best(0.8, LENGTHS)
+    if k == 0:
         return (
-            f"Speculation pays here above alpha {break_even:.2f}; "
-            f"the best k at .8 is {k}, which makes it {gain:.2f} times as fast as plain decoding."
+            f"Speculation pays here only above alpha {break_even:.2f}; at .8 it does not. "
+            "A faster draft, or a larger target, would change that."
         )
+    return (
+        f"Speculation pays here above alpha {break_even:.2f}; "
+        f"the best k at .8 is {k}, which makes it {gain:.2f} times as fast as plain decoding."
+    )
+
+
+def _verdict_of_choice(prospects: Sequence[Prospect]) -> str:
+    paying = [
+        f"{one.break_even:.2f} with {one.drafter}"
+        for one in prospects
+        if one.break_even is not None
+    ]
+    if not paying:
+        return (
+            "Speculation does not pay here with any of these, however often the guesses are right."
+        )
+    return (
+        f"Speculation pays here above alpha {', '.join(paying)}; each request gets the drafter "
+        "that promises it most, and none where none pays."
+    )
 
 
 def check_up(model: str, config: EngineConfig) -> Report:
@@ -119,8 +169,9 @@ def check_up(model: str, config: EngineConfig) -> Report:
     decoder = engine.runner.decoder
     controller = engine.controller
     assert isinstance(controller, AutomaticController | RoutedController)
-    drafter = config.drafter.name
-    _try_out(assembly, drafter)
+    choices = engine.drafting.usual_choices if config.chooses_drafter else ()
+    tried = _to_try(config, choices, engine.drafting)
+    _try_out(assembly, tried)
     precision = str(decoder.dtype).removeprefix("torch.")
     if config.quantization != "none":
         precision = f"{config.quantization}, {precision} cache"
@@ -138,8 +189,13 @@ def check_up(model: str, config: EngineConfig) -> Report:
         target=Loaded(
             model, precision, decoder.kernels, decoder.weight_bytes, assembly.costs["target"]
         ),
-        drafter=drafter,
-        outlook=Outlook(controller.costs, engine.drafting.sources(drafter)[-1]),
+        drafter=config.drafter,
+        choices=choices,
+        prospects=tuple(
+            Prospect(one, Outlook(controller.costs, engine.drafting.sources(one)[-1]))
+            for one in tried
+        ),
+        host_seconds=controller.costs.host.at(1),
         draft_cost=assembly.costs.get(ModelDraftConfig.name),
         guarantee=assembly.guarantee,
     )
@@ -154,16 +210,23 @@ def _bandwidth(assembly: Assembly) -> float | None:
     return max(read, own)
 
 
-def _try_out(assembly: Assembly, drafter: str) -> None:
+def _to_try(config: EngineConfig, choices: Sequence[str], drafting: Drafting) -> list[str]:
+    """The drafters whose costs tell of all that may run."""
+    if config.drafter == NoDrafter():
+        return []
+    single = [one for one in choices if one != "none" and len(drafting.sources(one)) == 1]
+    return single or [config.drafter.name]
+
+
+def _try_out(assembly: Assembly, drafters: Sequence[str]) -> None:
     """Decode a few tokens plainly and drafted: the controller learns what steps cost beside."""
     token_ids = tuple(assembly.tokenizer.encode(_TEXT))
     room = assembly.plan.max_model_len
     token_ids = token_ids[: max(1, min(len(token_ids), room // 2))]
     tokens = min(_TRIAL_TOKENS, room - len(token_ids))
     params = SamplingParams(max_tokens=tokens, ignore_eos=True)
-    for name, length in (("none", 0), (drafter, _TRIAL_DRAFT), (drafter, 1)):
-        if name == "none" and length:
-            continue
+    drafted = [(name, length) for name in drafters for length in (_TRIAL_DRAFT, 1)]
+    for name, length in (("none", 0), *drafted):
         assembly.engine.add(
             Request(
                 request_id=f"trial-{name}-{length}",

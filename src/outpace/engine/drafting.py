@@ -145,6 +145,11 @@ class Drafting:
         """The drafters that a request may be given; none where it keeps the one that it has."""
         return self._menu.of(request) if self._menu else ()
 
+    @property
+    def usual_choices(self) -> tuple[str, ...]:
+        """The drafters that a request which brings nothing may be given; none without a choice."""
+        return self._menu.usual if self._menu else ()
+
     def wants_hidden(self, sequence: EngineSequence) -> bool:
         """Whether somebody who listens to a sequence looks at the target's hidden states."""
         return self._listeners(sequence).want_hidden

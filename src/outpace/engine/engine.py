@@ -82,6 +82,8 @@ class Engine:
         choices = self.drafting.choices(request)
         for sequence in sequences:
             sequence.choices = choices
+            if choices:  # nobody drafts while its prompt is read; then a controller chooses
+                sequence.drafter = choices[0]
             self.scheduler.add(sequence)
         self._by_request[request.request_id] = sequences
         return sequences

@@ -29,7 +29,12 @@ class Menu:
         if request.drafter is not None and request.drafter not in self.leaving_it_open:
             return ()
         brings = bool(request.prediction), request.params.grammar is not None
-        return self.names.get(brings, self.names[False, False])
+        return self.names.get(brings, self.usual)
+
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """The choice of a request that brings nothing."""
+        return self.names[False, False]
 
     @property
     def everybody(self) -> tuple[str, ...]:

@@ -114,6 +114,9 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     message = str(first.get("msg", "is not valid"))
     if first.get("type") == "extra_forbidden":
         message = "this field is not supported here; leave it out"
+    elif first.get("type") == "model_attributes_type" and isinstance(first.get("input"), bytes):
+        # What does not say that it is JSON is not read as JSON; curl says something else itself.
+        field, message = "body", "was not read as JSON; send Content-Type: application/json"
     elif first.get("type") == "json_invalid":
         field, message = "body", f"is not JSON: {first.get('ctx', {}).get('error', message)}"
     return bad_request(field, f"{field}: {message}", "invalid_body")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outpace.config import EagleConfig, MedusaConfig
+from outpace.errors import DraftError
 from outpace.model.config import ModelConfig
 from outpace.model.heads.eagle_load import EagleHead, read_eagle_head
 from outpace.model.heads.files import find_head
@@ -51,6 +52,11 @@ def find_source(
         DraftError: it is for another target, or of another kind.
     """
     path = config.path or str(shipped_head(target_folder))
+    if path == "demo":
+        raise DraftError(
+            f"drafter = '{config.name}:demo': demo is a model, not a head; "
+            "for the head that ships write eagle without a path"
+        )
     files = find_head(path)
     read = read_eagle_head if isinstance(config, EagleConfig) else read_medusa_heads
     head = read(files, target)
