@@ -73,7 +73,32 @@ def test_every_group_of_the_json_is_that_of_its_rows(record: str) -> None:
                             ("accepted", "accepted"), ("drafted", "drafted")):  # fmt: skip
             assert group[name] == sum(getattr(one.drafts[0], field) for one in mine)
     assert sum(group["requests"] for group in figures["groups"]) == 105
-    assert sum(len(values) for values in figures["speedups"].values()) == 105
+    assert sum(len(values) for values in figures["speedups"].values()) == 100
+    assert figures["speedups"]["plain"] == []  # its five are plain
+
+
+def test_plain_requests_are_called_plain_and_not_slower(tmp_path: Path) -> None:
+    some = [row(i, undrafted(), speedup=0.8) for i in range(12)]
+    page = make_page(report_figures(some, "a record"))
+    assert "12 of 12 drafted nothing and are left out" in page
+    assert "they took 1.25 times what the cost table says, which is the table&#x27;s error" in page
+    assert '<td class="number">plain</td>' in page
+    assert "slower than plain decoding" not in page
+    few = make_page(report_figures(some[:9], "a record"))
+    assert "none, but too little data yet: no type and drafter has 10 requests" in few
+
+
+def test_few_requests_are_said_to_be_too_few() -> None:
+    page = make_page(report_figures([row(i) for i in range(3)], "a record"))
+    assert "too little data yet: no type and position has 200 guesses" in page
+    assert "too little data yet: 3 of 150 requests for a baseline" in page
+    assert "too little data yet: no type and drafter has 10 requests that drafted" in page
+    assert "0 of 0" not in page
+    assert "Right guesses over time" not in page
+    many = make_page(report_figures([row(i) for i in range(160)], "a record"))
+    assert "too little data" not in many
+    assert "Right guesses over time" in many
+    assert "Forecast against observed acceptance" in many
 
 
 def test_an_empty_record_makes_a_page_too(

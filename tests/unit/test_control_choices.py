@@ -214,6 +214,16 @@ def test_speedups_one_by_one() -> None:
     assert speedups([]) is None
 
 
+def test_requests_that_drafted_nothing_are_no_part_of_the_tail() -> None:
+    plain = [RequestTime(4.0, 1.0, drafted=False)] * 9
+    assert speedups(plain) is None
+    drafted = RequestTime(1.0, 2.0)
+    assert speedups([*plain, drafted]) == speedups([drafted])
+    spread = speedups([*plain, RequestTime(4.0, 1.0)])
+    assert spread is not None
+    assert (spread.requests, spread.slower) == (1, 1.0)
+
+
 def test_time_between_tokens_per_step_and_amortised() -> None:
     times = token_times([(4, 0.04)] * 99 + [(0, 9.0), (1, 0.5)])
     assert times is not None

@@ -70,7 +70,8 @@ def test_groups_add_up() -> None:
     assert code["plain_seconds"] == pytest.approx(40 * PLAIN)
     assert code["reasons"] == {"ngram had nothing to propose": 4}
     plain = groups["code", "none"].as_plain()
-    assert (plain["alpha"]["value"], plain["speedup"]) == (None, pytest.approx(1.0))
+    assert (plain["alpha"]["value"], plain["speedup"]) == (None, None)
+    assert (plain["plain_requests"], plain["plain_over_table"]) == (1, pytest.approx(1.0))
     assert [(g.request_type, len(g.parts)) for g in by_type(rows)] == [("code", 3), ("chat", 1)]
     assert [(g.drafter, len(g.parts)) for g in by_drafter(rows)] == [("ngram", 3), ("none", 1)]
     assert whole(rows).as_plain()["tokens"] == 80
@@ -95,6 +96,59 @@ def test_slower_requests_are_counted() -> None:
     figures = whole(rows).as_plain()
     assert (figures["slower_share"], figures["slower_by_5_percent_share"]) == (0.5, 0.25)
     assert figures["speedup_p50"] == pytest.approx(0.985)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        undrafted(),
+        undrafted("ngram", reason="disabled by the request"),
+        replace(undrafted("ngram"), asked=40),
+        replace(undrafted("model"), asked=40),
+    ],
+)
+def test_a_request_that_drafted_nothing_is_plain_and_never_slower(draft: DraftCounts) -> None:
+    """However long it took beside the cost table, alone and among others."""
+    plain = [row(i, draft, speedup=0.5) for i in range(30)]
+    alone = whole(plain).as_plain()
+    assert (alone["speedup"], alone["speedup_requests"], alone["slower_share"]) == (None, 0, None)
+    assert (alone["slower_by_5_percent_share"], alone["plain_requests"]) == (None, 30)
+    assert not {"time-lost", "slow-tail"} & set(names(plain))
+    assert "Nothing was drafted: all of it is plain decoding" in advice(plain)[0]
+    beside = whole([*plain, *(row(i, speedup=2.0) for i in range(3)), row(9, speedup=0.5)])
+    figures = beside.as_plain()
+    assert (figures["speedup_requests"], figures["slower_share"]) == (4, 0.25)
+    assert figures["speedup_p50"] == pytest.approx(2.0)
+    assert figures["speedup"] == pytest.approx(4 / (3 / 2 + 1 / 0.5))
+
+
+def test_only_requests_for_which_nobody_was_asked_tell_of_the_table() -> None:
+    asked = [row(i, replace(undrafted("model"), asked=40), speedup=0.5) for i in range(20)]
+    assert whole(asked).plain_over_table is None
+    assert plain_factor(asked) == 1.0
+    assert whole([*asked, row(20, undrafted(), speedup=0.8)]).plain_over_table == pytest.approx(
+        1.25
+    )
+
+
+def test_aborted_requests_are_not_slower() -> None:
+    """The same rows, ended by themselves, are."""
+    slow = [row(i, speedup=0.5) for i in range(30)]
+    assert whole(slow).as_plain()["slower_share"] == 1.0
+    assert names(slow) == {"time-lost": WARNING}
+    left = [replace(one, finish_reason="abort") for one in slow]
+    assert whole(left).speedups == []
+    assert whole(left).as_plain()["slower_share"] is None
+    assert find(left) == []
+    assert "no request that drafted came to its end" in advice(left)[0]
+    gone = [row(i, undrafted(), speedup=0.5, finish_reason="abort") for i in range(30)]
+    assert plain_factor(gone) == 1.0
+
+
+def test_a_request_that_drafted_at_first_is_not_plain() -> None:
+    both = (counts(), undrafted())
+    [figures] = [group.as_plain() for group in by_type([row(0, drafts=both, speedup=0.8)])]
+    assert (figures["plain_requests"], figures["slower_share"]) == (0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +239,8 @@ def test_plain_requests_correct_the_cost_table() -> None:
     assert plain_factor([*plain, *drafted]) == pytest.approx(1.25)
     assert names([*plain, *drafted]) == {"cost-table-off": NOTE}
     assert plain_factor(plain[:9]) == 1.0
-    # By the table 4.8 s in 5.67 s; plain decoding would have taken 6 s here.
-    assert "1.06 times as fast" in advice([*plain, *drafted])[0]
+    # By the table 2.4 s in 2.67 s; plain decoding would have taken 3 s here.
+    assert "1.12 times as fast" in advice([*plain, *drafted])[0]
     really = [row(i, speedup=0.7) for i in range(12)]
     assert names([*plain, *really]) == {"time-lost": WARNING, "cost-table-off": NOTE}
 

@@ -130,9 +130,10 @@ def lost(ended: list[Served]) -> tuple[float, float]:
 def test_good_guesses_that_turn_useless_cost_little(source: str, together: int) -> None:
     """A history of .9, and then guesses that are never right.
 
-    Step times are noisy by 2 % and only ever longer, which is in the figures: about 1.6 %. The
-    bounds are 5 % for a request and 3 % for all, but where a draft model serves four together:
-    all wait for a pass that is made for one, and each newcomer is believed by what was usual.
+    The bounds are 5 % for a request and 3 % for all, but where a draft model serves four together:
+    all wait for a pass that is made for one, and each newcomer is believed by what was usual. Plain
+    steps are as noisy as the others, so that noise is no loss. A fixed length breaks the bounds:
+    lookup only if it is long, because few useless rows are nearly free.
     """
     shared = source == "model" and together > 1
     where = machine(TARGET, source == "model")
@@ -140,10 +141,11 @@ def test_good_guesses_that_turn_useless_cost_little(source: str, together: int) 
     good, useless = workload(0.9, source, output=300), workload(0.0, source, output=300)
     serve(controller, where, good, source, 40, together)
     worst, whole = lost(serve(controller, where, useless, source, 60, together))
-    assert worst <= (0.12 if shared else 0.05) + 0.016
-    assert whole <= (0.04 if shared else 0.03) + 0.016
-    stubborn = serve(FixedController(4), where, useless, source, 60, together)
-    assert lost(stubborn)[1] > 0.01 if source == "ngram" else lost(stubborn)[1] > 0.5
+    assert worst <= (0.12 if shared else 0.05)
+    assert whole <= (0.04 if shared else 0.03)
+    length = 32 if source == "ngram" else 4
+    stubborn = serve(FixedController(length), where, useless, source, 60, together)
+    assert lost(stubborn)[1] > (0.04 if source == "ngram" else 0.5)
 
 
 def test_silence_costs_nothing() -> None:
@@ -196,6 +198,26 @@ def test_a_fleet_of_hundreds_is_told_from_a_sample() -> None:
     assert set(figures["by_type"]) <= {one.name for one in work.types}
     closed = simulate(policy, work, where, sources, Arrival("closed", 600.0), fleet)
     assert closed["sequences"] <= 2
+
+
+@pytest.mark.parametrize("name", ["off", "ngram:k=0"])
+def test_plain_decoding_is_what_the_others_are_compared_with(name: str) -> None:
+    """Noise and all: no speed-up, nothing slower, and every request took its plain time."""
+    work, where = read_workload(MIXED), machine(TARGET)
+    policy = parse_policy(name, work.sources)
+    sources = sources_of([policy], work.sources)
+    fleet = Fleet(seconds=5.0, seed=3)
+    figures = simulate(policy, work, where, sources, Arrival("closed", 4.0), fleet)
+    assert figures["requests"] > 2
+    assert figures["speedups"] is None
+    assert {one["slower"] for one in figures["by_type"].values()} == {None}
+    assert {one["drafting_requests"] for one in figures["by_type"].values()} == {0}
+    for one in serve(FixedController(0), where, work, "none", 10, 4):
+        assert one.time.speedup == pytest.approx(1.0, rel=1e-9)
+    drafting = parse_policy("ngram:k=3", work.sources)
+    sources = sources_of([drafting], work.sources)
+    figures = simulate(drafting, work, where, sources, Arrival("closed", 4.0), fleet)
+    assert figures["speedups"]["requests"] > 2
 
 
 def test_the_same_guesses_are_right_for_everyone() -> None:

@@ -51,10 +51,10 @@ class Aftermath:
     def ended(self, state: SequenceState) -> None:
         """A request ended in this state."""
         self.lengths.record(state.request_type, state.emitted, state.emitted < state.limit)
-        if state.seconds > 0 and state.plain_seconds > 0:
-            self.times.append(RequestTime(state.seconds, state.plain_seconds))
         tried = [(name, source.counts) for name, source in state.sources.items()]
         tried = [(name, counts) for name, counts in tried if counts.tried]
+        if state.seconds > 0 and state.plain_seconds > 0:
+            self.times.append(RequestTime(state.seconds, state.plain_seconds, bool(tried)))
         for name, counts in tried:
             self._history.ended(state.request_type, name, counts)
         guesses = [

@@ -14,10 +14,12 @@ class RequestTime:
         seconds: that it took.
         plain_seconds: that its tokens would have taken plainly, by the cost table, in steps with
             as many sequences.
+        drafted: whether anything was drafted for it; without that it was plain decoding itself.
     """
 
     seconds: float
     plain_seconds: float
+    drafted: bool = True
 
     @property
     def speedup(self) -> float:
@@ -32,7 +34,7 @@ class RequestTime:
 
 @dataclass(frozen=True, slots=True)
 class SpeedupDistribution:
-    """Speed-ups over requests.
+    """Speed-ups over requests that drafted.
 
     Attributes:
         requests: how many.
@@ -52,7 +54,12 @@ class SpeedupDistribution:
 
 
 def speedups(times: Sequence[RequestTime]) -> SpeedupDistribution | None:
-    """The distribution over requests; None if there are none."""
+    """The distribution over requests for which something was drafted; None if there are none.
+
+    The others were decoded plainly: what they took beside their plain seconds is the error of what
+    foretold these, and neither a gain nor a loss.
+    """
+    times = [one for one in times if one.drafted]
     if not times:
         return None
     each = [one.speedup for one in times]

@@ -36,19 +36,36 @@ def _overall(group: Group, factor: float) -> str:
     seconds, speedups = group.seconds, group.speedups
     length = group.acceptance_length or 0.0
     text = f"{group.requests} requests came out at {length:.2f} tokens a target step"
+    if group.requests and group.plain_requests == group.requests:
+        return f"{text}. Nothing was drafted: all of it is plain decoding{_table_error(group)}."
     if seconds is None:
         return (
             f"{text}. What that means in time is not known: no cost table was at hand "
-            "(num_speculative_tokens = auto measures one)."
+            "(num_speculative_tokens = auto measures one), or no request that drafted came to "
+            "its end."
         )
     slower = sum(factor * one < 1 for one in speedups)
     by = "by the cost table"
     if factor != 1.0:
         by += f", which plain requests here say to be off {factor:.2f} times"
+    others = ""
+    if plain := group.plain_requests:
+        others = (
+            f" {plain} drafted nothing and {'is' if plain == 1 else 'are'} not counted: plain "
+            f"decoding{_table_error(group)}."
+        )
     return (
-        f"{text}, {factor * seconds[1] / seconds[0]:.2f} times as fast as plain decoding {by}; "
-        f"{slower} of {len(speedups)} were slower than plain decoding."
+        f"{text}. Those that drafted were {factor * seconds[1] / seconds[0]:.2f} times as fast as "
+        f"plain decoding {by}; {slower} of {len(speedups)} were slower than plain decoding.{others}"
     )
+
+
+def _table_error(group: Group) -> str:
+    """What plain requests say of the cost table, as the end of a sentence."""
+    off = group.plain_over_table
+    if off is None:
+        return ""
+    return f", which took {off:.2f} times what the cost table says (the error of the table)"
 
 
 def _best(kind: str, groups: Sequence[Group], factor: float) -> list[str]:

@@ -22,7 +22,7 @@ from outpace.record.row import Row
 
 WARNING, NOTE = "warning", "note"
 # With fewer requests, steps or guesses nothing is said.
-_FEWEST_REQUESTS, _FEWEST_STEPS, _FEWEST_GUESSES = 10, 200, 100
+FEWEST_REQUESTS, _FEWEST_STEPS, _FEWEST_GUESSES = 10, 200, 100
 # A difference that is sure is not yet one that matters.
 _STEEP, _BY_LOAD, _LOST, _TAIL = 0.2, 0.1, 0.02, 0.1
 _LATER = 1.05
@@ -174,7 +174,7 @@ def falls_with_position(group: Group) -> list[Finding]:
 def _losing(group: Group, factor: float) -> tuple[float, float] | None:
     """(spent, plain) seconds of a group that took longer than plain decoding, else None."""
     seconds = group.seconds
-    if seconds is None or not group.total("drafted") or len(group.speedups) < _FEWEST_REQUESTS:
+    if seconds is None or not group.total("drafted") or len(group.speedups) < FEWEST_REQUESTS:
         return None
     spent, plain = seconds[0], factor * seconds[1]
     return (spent, plain) if spent > (1 + _LOST) * plain else None
@@ -224,7 +224,7 @@ def slow_tail(groups: Sequence[Group], factor: float = 1.0) -> list[Finding]:
     counts: dict[str, dict[str, Any]] = {}
     for group in groups:
         speedups = group.speedups
-        if len(speedups) < 2 * _FEWEST_REQUESTS or not group.total("drafted"):
+        if len(speedups) < 2 * FEWEST_REQUESTS or not group.total("drafted"):
             continue
         slower = sum(factor * one < 1 / _LATER for one in speedups)
         if slower <= _TAIL * len(speedups) or _losing(group, factor) is not None:
@@ -306,7 +306,7 @@ def falls_with_load(rows: Sequence[Row]) -> list[Finding]:
 def preempted(rows: Sequence[Row]) -> list[Finding]:
     """Sequences lose their cache and are computed again."""
     hit = sum(row.preemptions > 0 for row in rows)
-    if len(rows) < _FEWEST_REQUESTS or hit <= 0.05 * len(rows):
+    if len(rows) < FEWEST_REQUESTS or hit <= 0.05 * len(rows):
         return []
     times = sum(row.preemptions for row in rows)
     return [

@@ -13,6 +13,7 @@ from outpace.spec.pace import quantile
 
 ALL = "all"
 PLAIN = "none"
+ABORTED = "abort"
 # Plain requests that are needed to judge the cost table by.
 _FEWEST_PLAIN = 10
 
@@ -39,11 +40,37 @@ class Part:
         return self.row.drafts[-1] is self.draft
 
     @property
-    def speedup(self) -> float | None:
-        """How many times faster than plain decoding by the cost table; None if not known."""
+    def plain(self) -> bool:
+        """Whether nothing was ever drafted for the request, whatever the reason."""
+        return not any(draft.drafted for draft in self.row.drafts)
+
+    @property
+    def tells_of_table(self) -> bool:
+        """Whether its times are those of plain decoding alone: not even a drafter was asked."""
+        asked = any(draft.asked for draft in self.row.drafts)
+        return self.plain and not asked and self.measured is not None
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """(spent, plain decoding by the cost table) in seconds; None if not known.
+
+        Not of a request that was aborted: it was left in the middle, which is no result.
+        """
         times = self.row.times
-        known = self.timed and times.plain_seconds is not None and times.clean_seconds > 0
-        return times.plain_seconds / times.clean_seconds if known else None  # type: ignore[operator]
+        if not self.timed or self.row.finish_reason == ABORTED:
+            return None
+        if times.plain_seconds is None or times.clean_seconds <= 0:
+            return None
+        return times.clean_seconds, times.plain_seconds
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than plain decoding by the cost table; None if not known.
+
+        A plain request has none: what it took beside the table is the table's error.
+        """
+        measured = self.measured
+        return None if measured is None or self.plain else measured[1] / measured[0]
 
     @property
     def load(self) -> float | None:
@@ -100,18 +127,28 @@ class Group:
 
     @property
     def speedups(self) -> list[float]:
-        """Of each request for which it is known."""
+        """Of each request that drafted and for which it is known."""
         return [one for part in self.parts if (one := part.speedup) is not None]
 
     @property
     def seconds(self) -> tuple[float, float] | None:
-        """(spent, plain decoding by the cost table) of the steps that can be compared."""
-        pairs = [
-            (part.row.times.clean_seconds, part.row.times.plain_seconds or 0.0)
-            for part in self.parts
-            if part.speedup is not None
-        ]
-        return (sum(p[0] for p in pairs), sum(p[1] for p in pairs)) if pairs else None
+        """(spent, plain decoding by the cost table) of the requests that have a speed-up."""
+        return _added(part.measured for part in self.parts if not part.plain)
+
+    @property
+    def plain_requests(self) -> int:
+        """How many drafted nothing, so that they were decoded plainly."""
+        return len({id(part.row) for part in self.parts if part.plain})
+
+    @property
+    def plain_over_table(self) -> float | None:
+        """What its plain requests took over what the cost table says: the table's error.
+
+        None if there are none whose times are known. Asking a drafter in vain takes time too, so
+        that requests for which one was asked do not tell.
+        """
+        seconds = _added(part.measured for part in self.parts if part.tells_of_table)
+        return seconds[0] / seconds[1] if seconds and seconds[1] else None
 
     @property
     def reasons(self) -> Counter[str]:
@@ -147,6 +184,8 @@ class Group:
             "speedup_p5": quantile_of(speedups, 0.05),
             "speedup_p50": quantile_of(speedups, 0.5),
             "speedup_p95": quantile_of(speedups, 0.95),
+            "plain_requests": self.plain_requests,
+            "plain_over_table": self.plain_over_table,
             "slower_share": sum(s < 1 for s in speedups) / len(speedups) if speedups else None,
             "step_seconds_p99": quantile(self._times("steps"), 0.99),
         }
@@ -208,9 +247,14 @@ def plain_factor(rows: Iterable[Row]) -> float:
     A cost table knows nothing of a machine that is busy with something else. Plain requests
     beside the others do.
     """
-    groups = [group for group in by_drafter(rows) if group.drafter == PLAIN]
-    seconds = groups[0].seconds if groups and len(groups[0].speedups) >= _FEWEST_PLAIN else None
-    return seconds[0] / seconds[1] if seconds and seconds[1] else 1.0
+    telling = tuple(part for part in parts_of(rows) if part.tells_of_table)
+    off = Group(ALL, PLAIN, telling).plain_over_table
+    return off if off is not None and len(telling) >= _FEWEST_PLAIN else 1.0
+
+
+def _added(pairs: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
+    known = [pair for pair in pairs if pair is not None]
+    return (sum(p[0] for p in known), sum(p[1] for p in known)) if known else None
 
 
 def _grouped(parts: Sequence[Part], key: Callable[[Part], tuple[str, str]]) -> list[Group]:

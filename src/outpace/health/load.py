@@ -19,6 +19,7 @@ _KEPT = (
     "speedup_p5",
     "speedup_p50",
     "slower_share",
+    "plain_requests",
     "step_seconds_p99",
 )
 

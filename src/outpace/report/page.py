@@ -11,19 +11,24 @@ from outpace.charts.bar import Bars, bar_chart
 from outpace.charts.line import Line, Reference, line_chart
 from outpace.charts.page import Section, facts, page, table, warning
 from outpace.charts.strip import Strip, strip_chart
+from outpace.health.calibration import FEWEST_TRIALS
+from outpace.health.findings import FEWEST_REQUESTS
 from outpace.report.words import (
+    about_plain,
     interval,
     largest,
     milliseconds,
     name_of,
     percent,
     shown,
+    speedup_of,
 )
 
 _SPEEDUP = Axis("times faster than plain decoding, by the cost table", unit="×")
 _MOST_DOTS = 300
 _FEWEST_TRIED = 20
 _MOST_REASONS = 40
+_FEWEST_FOR_LINES = 24
 Figures = dict[str, Any]
 
 
@@ -59,8 +64,18 @@ def _short(figures: Figures) -> Section:
     if notes:
         blocks.append(facts([(one["name"], f"{one['text']}. {_upper(one)}.") for one in notes]))
     if not figures["findings"]:
-        blocks.append(facts([("findings", "none")]))
+        blocks.append(facts([("findings", _no_findings(figures))]))
     return Section("In short", blocks=tuple(blocks))
+
+
+def _no_findings(figures: Figures) -> str:
+    """Nothing was found; where nothing could be found, that is said."""
+    groups = figures["groups"]
+    most = max((one["requests"] - one["plain_requests"] for one in groups), default=0)
+    if most >= FEWEST_REQUESTS:
+        return "none"
+    needed = f"no type and drafter has {FEWEST_REQUESTS} requests that drafted"
+    return f"none, but too little data yet: {needed}"
 
 
 def _upper(finding: Figures) -> str:
@@ -72,13 +87,14 @@ def _groups(figures: Figures) -> Section:
     types = [group["type"] for group in figures["types"]]
     drafters = [group["drafter"] for group in figures["drafters"]]
     found = {(group["type"], group["drafter"]): group for group in figures["groups"]}
+    idle = {group["drafter"] for group in figures["drafters"] if not group["drafted"]}
 
     def bars(field: str) -> list[Bars]:
         drawn = []
         for name in drafters:
             picked = [found.get((kind, name)) for kind in types]
             values = tuple(group[field] if group else None for group in picked)
-            drawn.append(Bars(name, values, muted=name == "none"))
+            drawn.append(Bars(name, values, muted=name in idle))
         return [one for one in drawn if any(value is not None for value in one.values)]
 
     charts = (
@@ -93,7 +109,8 @@ def _groups(figures: Figures) -> Section:
     )
     text = (
         "Speed-up: what the tokens would have taken by the cost table without drafts, over what "
-        "they took, in steps in which no prompt was read."
+        "they took, in steps in which no prompt was read. Requests that drafted nothing are plain "
+        "decoding and have no speed-up."
     )
     return Section("By type and drafter", text, charts if figures["groups"] else ())
 
@@ -123,8 +140,9 @@ def _positions(figures: Figures) -> Section:
 
 def _distribution(figures: Figures) -> Section:
     speedups = figures["speedups"]
+    plain = about_plain(figures["all"])
     if not any(speedups.values()):
-        return Section("Distribution of speed-ups")
+        return Section("Distribution of speed-ups", blocks=(facts(plain),) if plain else ())
     strips = [Strip(name, _thinned(values)) for name, values in speedups.items() if values]
     chart = strip_chart(
         "Speed-up of single requests",
@@ -147,8 +165,8 @@ def _distribution(figures: Figures) -> Section:
     ]
     return Section(
         "Distribution of speed-ups",
-        "The mean hides the tail: each dot is a request.",
-        (chart, table(headings, rows)),
+        "The mean hides the tail: each dot is a request that drafted and was not aborted.",
+        (chart, table(headings, rows), *([facts(plain)] if plain else [])),
     )
 
 
@@ -179,7 +197,7 @@ def _load(figures: Figures) -> Section:
             shown(one["asked_per_step"]),
             shown(one["drafted_per_step"]),
             shown(one["acceptance_length"]),
-            shown(one["speedup"], "×"),
+            speedup_of(one),
             percent(one["slower_share"]),
             milliseconds(one["step_seconds_p99"]),
         ]
@@ -238,16 +256,26 @@ def _drift(figures: Figures) -> Section:
     told = [(f"request {one['at']}", one["text"]) for one in drift["alarms"]]
     ready = sum(test["evidence"] is not None for test in drift["tests"])
     told = told or [("alarms", f"none; {ready} of {len(drift['tests'])} tests had a baseline")]
+    if not ready and not drift["alarms"]:
+        most = max((test["learned"] for test in drift["tests"]), default=0)
+        told = [
+            ("alarms", f"too little data yet: {most} of {drift['learn']} requests for a baseline")
+        ]
     text = (
         f"The first {drift['learn']} requests of a type and position give its baseline. While "
         "nothing changes there is at most one false alarm in "
         f"{drift['requests_between_false_alarms']} requests in the mean."
     )
-    return Section("Drift", text, (chart, facts(told)) if lines else ())
+    enough = lines and figures["requests"] >= _FEWEST_FOR_LINES
+    blocks = (chart, facts(told)) if enough else (facts(told),)
+    return Section("Drift", text, blocks if lines or drift["tests"] else ())
 
 
 def _calibration(figures: Figures) -> Section:
     found = figures["calibration"]
+    if found["curve"] and not found["cells"]:
+        text = f"too little data yet: no type and position has {FEWEST_TRIALS} guesses"
+        return Section("Calibration", blocks=(facts([("cells", text)]),))
     points = tuple((one["forecast"], one["observed"]["value"]) for one in found["curve"])
     bands = tuple((one["observed"]["low"], one["observed"]["high"]) for one in found["curve"])
     chart = line_chart(
@@ -266,7 +294,7 @@ def _calibration(figures: Figures) -> Section:
         (
             "cells",
             f"{found['cells_within_interval']} of {len(found['cells'])} types and positions "
-            "with 200 guesses or more lie within their interval",
+            f"with {FEWEST_TRIALS} guesses or more lie within their interval",
         ),
     ]
     return Section("Calibration", blocks=(chart, facts(pairs)) if points else ())
@@ -326,7 +354,7 @@ def _numbers(figures: Figures) -> Section:
             ),
             interval(group["alpha"]),
             shown(group["acceptance_length"]),
-            shown(group["speedup"], "×"),
+            speedup_of(group),
             milliseconds(group["first_token_seconds_p50"]),
             shown(group["total_seconds_p50"]),
             milliseconds(group["step_seconds_p99"]),

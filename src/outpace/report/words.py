@@ -41,3 +41,23 @@ def largest(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     drafting = [group for group in groups if group["alpha"]["tried"]]
     most = sorted(drafting, key=lambda group: -group["alpha"]["tried"])[:_MOST_GROUPS]
     return [group for group in drafting if group in most]
+
+
+def speedup_of(figures: dict[str, Any]) -> str:
+    """A group's speed-up, or ``plain`` where nothing was drafted in it."""
+    plain = figures["plain_requests"] == figures["requests"]
+    return "plain" if plain and figures["requests"] else shown(figures["speedup"], "×")
+
+
+def about_plain(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """The plain requests of a group and what they say of the cost table; nothing of none."""
+    count = figures["plain_requests"]
+    if not count:
+        return []
+    text = f"{count} of {figures['requests']} drafted nothing and are left out"
+    if (off := figures["plain_over_table"]) is not None:
+        text += (
+            f"; they took {number(off)} times what the cost table says, which is the table's error "
+            "and no loss"
+        )
+    return [("plain requests", text)]

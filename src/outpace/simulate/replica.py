@@ -65,7 +65,7 @@ class Served:
     @property
     def time(self) -> RequestTime:
         """Decoding against plain."""
-        return RequestTime(self.seconds, self.plain_seconds)
+        return RequestTime(self.seconds, self.plain_seconds, self.drafted > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Replica:
         seconds = verify + drafting + rest
         self.now += seconds
         self.busy += seconds
-        plain = self._plain_seconds(decoding, pieces)
+        plain = self._plain_seconds(decoding, pieces, float(longer[0]), float(longer[2]))
         for one, outcome in zip(decoding, outcomes, strict=True):
             one.done += outcome.emitted
             one.deliveries.append((outcome.emitted, seconds))
@@ -246,12 +246,23 @@ class Replica:
         )
         return outcome, wanted
 
-    def _plain_seconds(self, decoding: list[Served], pieces: list[tuple[Served, int]]) -> float:
-        """What this step would have taken had nobody drafted."""
+    def _plain_seconds(
+        self,
+        decoding: list[Served],
+        pieces: list[tuple[Served, int]],
+        longer_step: float,
+        longer_host: float,
+    ) -> float:
+        """What this step would have taken had nobody drafted, with the same noise.
+
+        So plain decoding is 1.00 times as fast as plain decoding, and drafts are not charged with
+        the noise.
+        """
         attended = [(1, one.context) for one in decoding]
         attended += [(tokens, one.computed) for one, tokens in pieces]
         rows = sum(own for own, _ in attended)
-        return self._machine.step_seconds(rows, attended) + self._machine.host_seconds(rows)
+        step, host = self._machine.step_seconds(rows, attended), self._machine.host_seconds(rows)
+        return step * longer_step + host * longer_host
 
     def _ended(self) -> list[Served]:
         ended = [one for one in self.running if one.done >= one.request.output]

@@ -176,6 +176,7 @@ def _by_type(served: list[Served]) -> dict[str, Any]:
         drafted = sum(one.drafted for one in group)
         result[name] = {
             "requests": len(group),
+            "drafting_requests": spread.requests if spread else 0,
             "speedup": spread.whole if spread else None,
             "slower": spread.slower if spread else None,
             "draft_acceptance_rate": sum(o.accepted for o in group) / drafted if drafted else None,
