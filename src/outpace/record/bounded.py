@@ -281,6 +281,11 @@ def require_file(path: Path, way_out: str) -> None:
 def check_layout(
     connection: sqlite3.Connection, path: Path, layout: Layout, *, fresh_too: bool
 ) -> None:
+    """Check a database's numbers; one that has neither numbers nor tables passes if so wanted.
+
+    Raises:
+        RecordError: it is of something else, or of another version.
+    """
     numbers = []
     for name in ("application_id", "user_version"):
         with closing(connection.execute(f"PRAGMA {name}")) as found:
@@ -320,6 +325,7 @@ def refuse_foreign(path: Path, layout: Layout) -> None:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
+    """Open a file that is not to be changed."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, timeout=_WAIT_SECONDS)
 
