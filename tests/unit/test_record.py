@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from outpace.errors import InvalidValueError
-from outpace.record.bounded import BoundedTable, Bounds, RecordError, delete_file
+from outpace.record.bounded import BoundedTable, Bounds, RecordError
+from outpace.record.deletion import delete_file
 from outpace.record.recorder import LAYOUT, Recorder, load, open_recorder
 from outpace.record.row import COLUMNS, from_cells
 
@@ -182,8 +184,10 @@ def test_what_is_no_ordinary_file_is_left_as_it_is(tmp_path: Path) -> None:
         with pytest.raises(InvalidValueError, match="no ordinary file"):
             Recorder(path)
         assert path.stat().st_mode == mode
-    with pytest.raises(RecordError, match="no such file"):
+    with pytest.raises(RecordError, match="no ordinary file"):
         load(pipe)
+    with pytest.raises(RecordError, match="is a directory"):
+        load(tmp_path)
 
 
 def test_texts_need_a_place() -> None:
@@ -271,3 +275,57 @@ def test_deleting_takes_the_log_along(tmp_path: Path) -> None:
     assert delete_file(tmp_path / "a.db", LAYOUT) > 0
     assert list(tmp_path.iterdir()) == []
     recorder.close()
+
+
+@pytest.mark.parametrize("change", ["deleted", "moved", "replaced", "folder"])
+def test_a_file_that_goes_away_while_it_is_written_is_begun_anew(
+    change: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "folder" / "a.db"
+    write(tmp_path / "other.db", [100])
+    recorder = Recorder(path)
+    recorder.add(row(0))
+    assert recorder.flush()
+    match change:
+        case "deleted":
+            path.unlink()
+        case "moved":
+            path.rename(tmp_path / "kept.db")
+        case "replaced":
+            (tmp_path / "other.db").rename(path)
+        case "folder":
+            shutil.rmtree(path.parent)
+    with caplog.at_level(logging.WARNING, "outpace"):
+        for number in (1, 2):
+            recorder.add(row(number))
+            assert recorder.flush()
+    recorder.close()
+    before = ["request-100"] if change == "replaced" else []
+    assert ids(path) == [*before, "request-1", "request-2"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert caplog.text.count("deleted, moved or replaced") == 1
+    if change == "moved":  # with what was still in its log
+        assert ids(tmp_path / "kept.db") == ["request-0"]
+
+
+def test_another_program_s_file_in_its_place_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.db"
+    recorder = Recorder(path)
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    before = path.read_bytes()
+    with caplog.at_level(logging.WARNING, "outpace"):
+        for number in range(3):
+            recorder.add(row(number))
+            assert not recorder.flush()
+    assert path.read_bytes() == before
+    assert caplog.text.count("something else") == 1
+    path.unlink()
+    recorder.add(row(3))
+    assert recorder.flush()
+    recorder.close()
+    assert ids(path) == ["request-3"]

@@ -7,6 +7,9 @@ mechanism in question is shown to fail.
 from __future__ import annotations
 
 import json
+import logging
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +20,8 @@ from scipy import stats
 from outpace.control.acceptance import Acceptance
 from outpace.control.calibration import Calibration
 from outpace.control.estimate import STRENGTHS, beta_estimate, likeliest_strength
-from outpace.control.learned import restore, save
+from outpace.control.keeper import Keeper
+from outpace.control.learned import drafts_in, restore, save
 from outpace.control.sharpen import Hint, Sharpening, rising
 from outpace.control.spread import Spread
 from outpace.control.typed_acceptance import TypedAcceptance
@@ -274,7 +278,37 @@ def damaged_files() -> list[tuple[str, str]]:
         (json.dumps({**good, "acceptance": [{**cell, "accepted": [1], "tried": []}]}), "length"),
         (json.dumps({**good, "acceptance": [{"source": "s", "spread": 3}]}), "cannot be used"),
         (json.dumps({**good, "sharpening": [{"source": "s", "kind": "x"}]}), "no kind"),
+        *((text, "cannot be used") for text in absurd_numbers()),
     ]
+
+
+def absurd_numbers() -> list[str]:
+    """A file that is right but for one number, which is none or cannot have been counted."""
+    cell = '"source": "s", "type": "t", "accepted": [1], "tried": [<a>], "asked": <b>, "found": 1'
+    spread = '"squares": [<c>], "variances": [<d>], "requests": <e>, "tries": <f>'
+    offsets, precision = "0, " * 8 + "<g>", "2, " * 8 + "<h>"
+    bins = f'"source": "s", "kind": "match", "offsets": [{offsets}], "precision": [{precision}]'
+    text = (
+        f'{{"format": 1, "pair": "p", "drafts": 9, "acceptance": [{{{cell}, "drafts": <i>}}, '
+        f'{{"source": "s", "spread": {{{spread}, "tries_squared": <j>}}}}], '
+        f'"sharpening": [{{{bins}}}]}}'
+    )
+
+    def filled(place: str, word: str) -> str:
+        return re.sub("<(.)>", lambda found: word if found[1] == place else "3", text)
+
+    words = ["NaN", "Infinity", "-Infinity", "1e400", "1" * 400, "1" * 5000, "1e308", '"nan"']
+    made = [filled(place, word) for place in "abcdefghij" for word in words]
+    tiny = [filled(place, "1e-320") for place in "abcdefhij"]
+    return [*made, *tiny]
+
+
+def test_the_file_around_an_absurd_number_is_right(tmp_path: Path) -> None:
+    file = tmp_path / "learned.json"
+    file.write_text(absurd_numbers()[0].replace("NaN", "3"), "utf-8")
+    model, _, origin = restore(file, "p")
+    assert origin.startswith("learned before")
+    assert model.drafts == drafts_in(file, "p") == 3
 
 
 @pytest.mark.parametrize(("text", "complaint"), damaged_files())
@@ -287,8 +321,49 @@ def test_a_damaged_file_is_reported_and_starts_anew(
     assert complaint in origin
     assert model.as_plain() == []
     assert sharpening.as_plain() == []
+    assert drafts_in(file, "p") == 0  # so that the next save replaces it
     save(file, model, sharpening, "p")
     assert "learned before" in restore(file, "p")[2]
+
+
+def test_a_rejected_file_is_replaced_when_saved(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, "p")
+    keeper.file.write_text(absurd_numbers()[0].replace('"drafts": 9', '"drafts": 1e308'), "utf-8")
+    keeper = Keeper(tmp_path, "p")
+    assert "cannot be used" in keeper.origin
+    keeper.acceptance.record("chat", "ngram", 2, True)
+    keeper.save()
+    assert restore(keeper.file, "p")[0].drafts == 1
+
+
+def test_what_is_no_number_is_not_saved_and_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = Keeper(tmp_path, "p")
+    for _ in range(2):
+        keeper.acceptance.record("chat", "ngram", 2, True)
+        keeper.acceptance._sources["ngram"].cells["chat"].counts.asked = math.nan
+        with caplog.at_level(logging.WARNING, "outpace"):
+            keeper.save()
+    assert caplog.text.count("cannot be kept") == 1
+    assert not keeper.file.exists()
+
+
+def test_what_has_all_but_faded_does_not_spoil_the_file(tmp_path: Path) -> None:
+    """A deep place that a busy server no longer reaches is worth 1e-320 some day."""
+    model = TypedAcceptance(half_life=1)
+    model.asked("chat", "ngram", True)
+    model.record("chat", "ngram", 3, True)
+    model.ended("chat", "ngram", Acceptance(1.0, [3.0] * 3, [3.0] * 3))
+    for _ in range(1070):
+        model.record("chat", "ngram", 1, False)
+        model.asked("chat", "ngram", False)
+    assert 0 < model._sources["ngram"].cells["chat"].counts.tried[3] < 1e-300
+    file = tmp_path / "learned.json"
+    save(file, model, Sharpening(), "p")
+    kept, _, origin = restore(file, "p")
+    assert origin.startswith("learned before")
+    assert kept.as_plain() == model.as_plain()
 
 
 def test_no_file_is_no_damage(tmp_path: Path) -> None:

@@ -70,11 +70,22 @@ def delete(
 ) -> None:
     """Delete a capture with all that it holds."""
     del common
-    from outpace.record.capture import delete_capture
+    from outpace.record.capture import check_capture, delete_capture
 
-    if not yes and not typer.confirm(f"Delete {capture} for good?", err=True):
+    check_capture(capture)
+    if not yes and not _agreed(f"Delete {printable(capture)} for good?"):
+        note("not deleted")
         raise typer.Exit(FAILED)
     note(f"deleted {capture}, {delete_capture(capture)} bytes")
+
+
+def _agreed(question: str) -> bool:
+    """Ask; no answer, as at the end of the input, is a no."""
+    try:
+        return typer.confirm(question, err=True)
+    except (RuntimeError, UnicodeDecodeError):  # at its end, interrupted, closed, or no text
+        typer.echo(err=True)  # the question's line was not ended
+        return False
 
 
 @with_groups

@@ -83,9 +83,10 @@ class Keeper:
             learned.save(self.file, self.acceptance, self._sharpening, self._pair)
             self._saved_drafts = drafts
             _remove_oldest(self.file.parent)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: there is something like NaN in it
             if not self._failed:
-                _LOG.warning("%s: what is learned cannot be kept: %s", self.file, error.strerror)
+                reason = getattr(error, "strerror", None) or str(error)
+                _LOG.warning("%s: what is learned cannot be kept: %s", self.file, reason)
             self._failed = True
 
 

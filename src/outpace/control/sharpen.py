@@ -16,6 +16,7 @@ _PROBABILITY_EDGES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99)
 _PRECISION = 2.0
 _DECAY = 0.5 ** (1 / 2000)
 _FARTHEST = 5.0
+_MOST_PRECISION = 1e6  # decay ends its growth below a thousand
 
 Kind = Literal["match", "probability"]
 
@@ -136,8 +137,10 @@ class Sharpening:
             offsets, precision = _numbers(entry["offsets"]), _numbers(entry["precision"])
             if not len(offsets) == len(precision) == len(bins.edges):
                 raise ValueError("another number of bins")
-            if min(precision) <= 0:
-                raise ValueError("a precision that is not above 0")
+            if not all(-_FARTHEST <= one <= _FARTHEST for one in offsets):
+                raise ValueError(f"an offset that is not from -{_FARTHEST:g} to {_FARTHEST:g}")
+            if not all(_PRECISION / 2 <= one <= _MOST_PRECISION for one in precision):
+                raise ValueError("a precision that cannot be")
             bins.offsets, bins.precision = offsets, precision
             bins.risen = rising(offsets, precision)
 

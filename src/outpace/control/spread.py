@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +17,17 @@ _FEWEST = 3.0
 # Without evidence, and within which bounds, how much a request leans on its type.
 _USUAL_LIKENESS, _LIKENESS = 6.0, (4.0, 40.0)
 _FEWEST_REQUESTS = 6.0
+
+
+# Beyond any life of a server, and far from where sums and squares of counts overflow.
+MOST_COUNTED = 10**15
+# What has faded to less counts as nothing, and is far from where its reciprocal overflows.
+TRACE = 1e-12
+
+
+def without_traces(counts: Sequence[float]) -> list[float]:
+    """Counts as they are kept: what has all but faded is 0."""
+    return [one if one >= TRACE else 0.0 for one in counts]
 
 
 @dataclass(slots=True)
@@ -78,7 +88,12 @@ class Spread:
 
     def as_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        plain = asdict(self)
+        for name, value in plain.items():
+            plain[name] = without_traces(value if isinstance(value, list) else [value])
+            if not isinstance(value, list):
+                [plain[name]] = plain[name]
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Any) -> Spread:
@@ -92,6 +107,7 @@ class Spread:
         requests = float(plain["requests"])
         tries, tries_squared = float(plain["tries"]), float(plain["tries_squared"])
         numbers = [*squares, *variances, requests, tries, tries_squared]
-        if len(squares) != len(variances) or not all(0 <= one < math.inf for one in numbers):
+        possible = all(one == 0 or TRACE <= one <= MOST_COUNTED for one in numbers)
+        if len(squares) != len(variances) or not possible or 0 < requests < 1:
             raise ValueError("not a spread")
         return cls(squares, variances, requests, tries, tries_squared)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from outpace.control.estimate import (
     logit,
     sigmoid,
 )
-from outpace.control.spread import Spread
+from outpace.control.spread import MOST_COUNTED, TRACE, Spread, without_traces
 
 # A draft that was verified counts half after so many further ones of its type and source.
 HALF_LIFE = 400.0
@@ -190,10 +189,10 @@ class TypedAcceptance:
             {
                 "type": name,
                 "source": source,
-                "accepted": cell.counts.accepted,
-                "tried": cell.counts.tried,
+                "accepted": without_traces(cell.counts.accepted),
+                "tried": without_traces(cell.counts.tried),
                 "asked": cell.counts.asked,
-                "found": cell.counts.found,
+                "found": without_traces([cell.counts.found])[0],
                 "drafts": cell.drafts,
             }
             for source, wide in self._sources.items()
@@ -223,7 +222,7 @@ class TypedAcceptance:
             [cell.counts.found], [cell.counts.asked] = checked_counts(
                 [entry["found"]], [entry["asked"]]
             )
-            cell.drafts = int(entry["drafts"])
+            cell.drafts = _checked_drafts(entry["drafts"])
             wide.drafts += cell.drafts
         for wide in self._sources.values():
             wide.review_at = wide.drafts + _REVIEW
@@ -274,6 +273,12 @@ class TypedAcceptance:
         return cell
 
 
+def _checked_drafts(drafts: Any) -> int:
+    if type(drafts) is not int or not 0 <= drafts <= MOST_COUNTED:
+        raise ValueError("a number of drafts that cannot be")
+    return drafts
+
+
 def checked_counts(successes: Any, trials: Any) -> tuple[list[float], list[float]]:
     """Two lists of counts as numbers, of which the first never exceed the second.
 
@@ -283,8 +288,11 @@ def checked_counts(successes: Any, trials: Any) -> tuple[list[float], list[float
     good, tried = [float(one) for one in successes], [float(one) for one in trials]
     if len(good) != len(tried) or len(good) > MOST_POSITIONS:
         raise ValueError("counts of another length")
-    if not all(0 <= g <= t + 1e-6 and t < math.inf for g, t in zip(good, tried, strict=True)):
+    both = zip(good, tried, strict=True)
+    if not all(0 <= g <= t + 1e-6 and t <= MOST_COUNTED for g, t in both):
         raise ValueError("counts that cannot be")
+    if any(0 < one < TRACE for one in (*good, *tried)):
+        raise ValueError("counts that cannot be: too close to 0")
     return good, tried
 
 

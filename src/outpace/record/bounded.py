@@ -15,10 +15,10 @@ from typing import Any
 from outpace.errors import InvalidValueError, OutpaceError
 
 _MAGIC = b"SQLite format 3\x00"
-_APPLICATION_AT = 68  # where the header has the application's number
+APPLICATION_AT = 68  # where the header has the application's number
 # A file under such a name is taken for a damaged table rather than for somebody else's file.
 _SUFFIXES = {".db", ".record", ".sqlite", ".sqlite3"}
-_BESIDE = ("-wal", "-shm", "-journal")
+BESIDE = ("-wal", "-shm", "-journal")
 # Of the rows, when the file is too large, at least; deleting one at a time would be slow.
 _SHARE_TO_DELETE = 0.05
 _WAIT_SECONDS = 5.0
@@ -76,6 +76,8 @@ class BoundedTable:
 
     Attributes:
         moved_aside: where a damaged file was put; None if there was none.
+        times_gone: how often the file was taken away or replaced while it was written; each time
+            a new one was begun.
 
     Raises:
         InvalidValueError: the path cannot be written, or is a file of another kind.
@@ -87,20 +89,25 @@ class BoundedTable:
         self._layout = layout
         self._bounds = bounds
         self.moved_aside: Path | None = None
+        self.times_gone = 0
+        self._identity: tuple[int, int] | None = None
         self._connection = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        _refuse_foreign(self.path, self._layout)
+        self._identity = None
+        refuse_foreign(self.path, self._layout)
         try:
-            return self._connect()
+            connection = self._connect()
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise self._unusable(error) from error
-        self.moved_aside = _move_aside(self.path)
-        try:
-            return self._connect()
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from error
+            self.moved_aside = _move_aside(self.path)
+            try:
+                connection = self._connect()
+            except sqlite3.DatabaseError as error:
+                raise self._unusable(error) from error
+        self._identity = _identity(self.path)
+        return connection
 
     def _unusable(self, error: Exception) -> InvalidValueError:
         reason = getattr(error, "strerror", None) or str(error)
@@ -121,16 +128,18 @@ class BoundedTable:
                 [(verdict,)] = found.fetchall()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(f"malformed: {verdict}")
-            _check_layout(connection, self.path, layout, fresh_too=True)
+            check_layout(connection, self.path, layout, fresh_too=True)
+            connection.execute("PRAGMA secure_delete = ON")  # what is deleted is not left behind
+            # Before there is a log, so that the file itself says what it is, even when damaged.
+            with _transaction(connection):
+                connection.execute(f"PRAGMA application_id = {layout.application_id}")
+                connection.execute(f"PRAGMA user_version = {layout.version}")
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {layout.table} "
+                    f"(id INTEGER PRIMARY KEY AUTOINCREMENT, {layout.columns})"
+                )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA secure_delete = ON")  # what is deleted is not left behind
-            connection.execute(f"PRAGMA application_id = {layout.application_id}")
-            connection.execute(f"PRAGMA user_version = {layout.version}")
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {layout.table} "
-                f"(id INTEGER PRIMARY KEY AUTOINCREMENT, {layout.columns})"
-            )
         except BaseException:
             connection.close()
             raise
@@ -139,16 +148,18 @@ class BoundedTable:
     def append(self, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows, and delete the oldest as far as the bounds want it.
 
-        A file that turns out to be damaged is moved aside, and the rows go into a new one.
+        A file that turns out to be damaged is moved aside, and the rows go into a new one; so
+        they do if somebody deleted, moved or replaced the file since.
 
         Raises:
             RecordError: they cannot be written, and why.
         """
         held = [tuple(row) for row in rows]
+        self._follow_path()
         try:
             self._append(held)
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise RecordError(f"{self.path}: cannot be written: {error}") from error
             with suppress(sqlite3.Error):
                 self._connection.close()
@@ -156,10 +167,19 @@ class BoundedTable:
             self._connection = self._open()
             self._append(held)
 
+    def _follow_path(self) -> None:
+        """Begin anew where the path no longer names the file that is open."""
+        if self._identity is not None:
+            if _identity(self.path) == self._identity:
+                return
+            self.times_gone += 1
+            self.close()  # before another one is opened, whose log has the same name
+        self._connection = self._open()
+
     def _append(self, rows: Sequence[tuple[Any, ...]]) -> None:
         layout = self._layout
         marks = ", ".join("?" * len(layout.names))
-        with self._transaction():
+        with _transaction(self._connection):
             self._connection.executemany(
                 f"INSERT INTO {layout.table} ({', '.join(layout.names)}) VALUES ({marks})", rows
             )
@@ -190,22 +210,23 @@ class BoundedTable:
         pages, free, size = sizes
         return (pages - free) * size
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
-
     def close(self) -> None:
         """Bring the log into the file and let go of it."""
         with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 def read_rows(path: str | os.PathLike[str], layout: Layout, last: int | None = None) -> list[Any]:
@@ -220,16 +241,15 @@ def read_rows(path: str | os.PathLike[str], layout: Layout, last: int | None = N
         RecordError: there is no such file, or it is not one of these, or it is damaged.
     """
     file = Path(path)
-    if not file.is_file():
-        raise RecordError(f"{file}: there is no such file; give a {layout.kind}")
+    require_file(file, f"give a {layout.kind}")
     try:
-        _refuse_foreign(file, layout)
+        refuse_foreign(file, layout)
     except InvalidValueError as error:
         raise RecordError(f"{file}: {error.way_out}") from error
     query = f"SELECT {', '.join(layout.names)} FROM {layout.table} ORDER BY id DESC LIMIT ?"
     try:
-        with closing(_read_only(file)) as connection:
-            _check_layout(connection, file, layout, fresh_too=False)
+        with closing(read_only(file)) as connection:
+            check_layout(connection, file, layout, fresh_too=False)
             found = connection.execute(query, (-1 if last is None else last,)).fetchall()
     except sqlite3.DatabaseError as error:
         way_out = "whoever writes it next moves it aside and begins a new one"
@@ -239,32 +259,33 @@ def read_rows(path: str | os.PathLike[str], layout: Layout, last: int | None = N
     return found[::-1]
 
 
-def delete_file(path: str | os.PathLike[str], layout: Layout) -> int:
-    """Delete a table's file and what belongs to it; returns the bytes that it had.
+def require_file(path: Path, way_out: str) -> None:
+    """Check that a path is that of an ordinary file.
 
     Raises:
-        RecordError: there is no such file, or it is not one of these.
+        RecordError: what it is instead.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise RecordError(f"{file}: there is no such file; nothing was deleted")
     try:
-        _refuse_foreign(file, layout)
-        _refuse_other_database(file, layout)
-    except (InvalidValueError, RecordError) as error:
-        reason = getattr(error, "way_out", None) or str(error).removeprefix(f"{file}: ")
-        raise RecordError(f"{file}: {reason}; nothing was deleted") from error
-    size = 0
-    for one in (file, *(file.with_name(file.name + ending) for ending in _BESIDE)):
-        with suppress(FileNotFoundError):
-            size += one.stat().st_size
-            one.unlink()
-    return size
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise RecordError(f"{path}: there is no such file; {way_out}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name is not one of a file"
+        raise RecordError(f"{path}: cannot be used: {reason}; {way_out}") from error
+    if stat.S_ISDIR(mode):
+        raise RecordError(f"{path}: is a directory; {way_out}")
+    if not stat.S_ISREG(mode):
+        raise RecordError(f"{path}: is no ordinary file; {way_out}")
 
 
-def _check_layout(
+def check_layout(
     connection: sqlite3.Connection, path: Path, layout: Layout, *, fresh_too: bool
 ) -> None:
+    """Check a database's numbers; one that has neither numbers nor tables passes if so wanted.
+
+    Raises:
+        RecordError: it is of something else, or of another version.
+    """
     numbers = []
     for name in ("application_id", "user_version"):
         with closing(connection.execute(f"PRAGMA {name}")) as found:
@@ -282,7 +303,7 @@ def _check_layout(
         )
 
 
-def _refuse_foreign(path: Path, layout: Layout) -> None:
+def refuse_foreign(path: Path, layout: Layout) -> None:
     """Refuse a file that is plainly not one of ours, so that it is neither moved nor changed."""
     if path.exists() and not path.is_file():  # a pipe has no end, and a device is not to be changed
         raise InvalidValueError(layout.kind, str(path), "cannot be used: it is no ordinary file")
@@ -295,7 +316,7 @@ def _refuse_foreign(path: Path, layout: Layout) -> None:
         reason = getattr(error, "strerror", None) or "its name is not one of a file"
         raise InvalidValueError(layout.kind, str(path), f"cannot be used: {reason}") from error
     ours = layout.application_id.to_bytes(4, "big")
-    number = head[_APPLICATION_AT : _APPLICATION_AT + 4]
+    number = head[APPLICATION_AT : APPLICATION_AT + 4]
     if not head or head.startswith(_MAGIC) or number == ours or path.suffix in _SUFFIXES:
         return
     raise InvalidValueError(
@@ -303,13 +324,8 @@ def _refuse_foreign(path: Path, layout: Layout) -> None:
     )
 
 
-def _refuse_other_database(path: Path, layout: Layout) -> None:
-    """Refuse a healthy database of another program; a damaged one of ours may be deleted."""
-    with suppress(sqlite3.DatabaseError), closing(_read_only(path)) as connection:
-        _check_layout(connection, path, layout, fresh_too=True)
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open a file that is not to be changed."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, timeout=_WAIT_SECONDS)
 
@@ -319,13 +335,22 @@ def _make_private(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    for one in (path, *(path.with_name(path.name + ending) for ending in _BESIDE)):
+    for one in (path, *(path.with_name(path.name + ending) for ending in BESIDE)):
         with suppress(FileNotFoundError):
             if stat.S_IMODE(one.stat().st_mode) & 0o077:
                 one.chmod(0o600)
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path names now; None if none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def is_damage(error: sqlite3.DatabaseError) -> bool:
     """Whether the file itself is broken, rather than busy, full or not ours to write."""
     text = str(error)
     return any(word in text for word in ("malformed", "not a database", "no such table"))
@@ -340,7 +365,7 @@ def _move_aside(path: Path) -> Path:
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{when}-{number}")
     path.rename(aside)
-    for ending in _BESIDE:
+    for ending in BESIDE:
         with suppress(FileNotFoundError):
             path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
     return aside

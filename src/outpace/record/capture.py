@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from outpace.errors import InvalidValueError
-from outpace.record.bounded import Bounds, Layout, RecordError, delete_file, read_rows
+from outpace.record.bounded import Bounds, Layout, RecordError, read_rows
+from outpace.record.deletion import check_deletable, delete_file
 from outpace.record.writer import Writer
 from outpace.request import OTHER, Request
 
@@ -120,10 +121,19 @@ def _from_cells(cells: Sequence[Any]) -> Captured:
     return Captured(**values | {"sampling": dict(json.loads(values["sampling"]))})
 
 
+def check_capture(path: str | os.PathLike[str]) -> None:
+    """Check that a file is a capture, damaged or not, that may be deleted.
+
+    Raises:
+        RecordError: there is none, or it is another file, or it is locked.
+    """
+    check_deletable(path, LAYOUT)
+
+
 def delete_capture(path: str | os.PathLike[str]) -> int:
     """Delete a capture and its log; returns its bytes.
 
     Raises:
-        RecordError: there is none, or it is another file.
+        RecordError: as of `check_capture`.
     """
     return delete_file(path, LAYOUT)

@@ -129,7 +129,7 @@ class Writer(Generic[R]):
     def _append(self, rows: list[R]) -> None:
         if not rows:
             return
-        aside = self._table.moved_aside
+        aside, gone = self._table.moved_aside, self._table.times_gone
         try:
             self._table.append([row.as_cells() for row in rows])
         except Exception as error:  # the thread must live on: the next rows may fit again
@@ -138,6 +138,12 @@ class Writer(Generic[R]):
                 _LOG.warning("%s", error)
             self.failure = str(error)
             return
+        finally:
+            if self._table.times_gone != gone:
+                _LOG.warning(
+                    "%s was deleted, moved or replaced while it was written; a new one is begun",
+                    self._table.path,
+                )
         self.failure = ""
         self.written += len(rows)
         if self._table.moved_aside != aside:
