@@ -27,7 +27,7 @@ talk() { # STORE SEED TOKENS [ABOUT]
         --max-gb 40 --threads 1 "${about[@]}"
 }
 # Requests about a text need texts: the first conversations are what the later ones talk about.
-talk first 1 $((tokens / 15))
+talk first 1 $((5000 + tokens / 15))
 talk talks-1 2 "$tokens" first &
 other=$!
 talk talks-2 3 "$tokens" first

@@ -17,7 +17,7 @@ from outpace.whole_file import appearing
 
 # Whose answers are texts that can be asked about.
 _TELLING = ("writing", "chat", "qa", "drawn")
-_SHORTEST = 90  # words
+_SHORTEST = 60  # words
 
 
 def from_templates(count: int, seed: int, texts: Sequence[str] | None) -> Iterator[dict[str, str]]:
