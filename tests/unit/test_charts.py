@@ -12,6 +12,7 @@ from outpace.charts.bar import Bars, bar_chart, stacked_chart
 from outpace.charts.line import Line, Reference, line_chart
 from outpace.charts.page import Section, facts, page, table, warning
 from outpace.charts.strip import Strip, quartiles, strip_chart
+from outpace.charts.svg import width_of
 
 AXIS = Axis("speed-up", unit="×")
 
@@ -119,6 +120,38 @@ def test_bars_end_where_their_values_are_and_say_them() -> None:
         "code, ngram: 2.00× (1.50 to 2.50)",
         "a < b, plain: 1.00×",
     ]
+
+
+def crossed(drawn: str) -> list[str]:
+    """Texts that a reference line runs through, by about how wide they are."""
+    shape = svg(drawn)
+    lines = [
+        tuple(float(e.get(name, "")) for name in ("x1", "y1", "y2"))
+        for e in shape.iter("line")
+        if e.get("class") == "reference"
+    ]
+    assert lines
+    found = []
+    for text in shape.iter("text"):
+        x, y, said = float(text.get("x", "")), float(text.get("y", "")), text.text or ""
+        left = x - {"start": 0, "middle": 0.5, "end": 1}[text.get("text-anchor", "")] * width_of(
+            said
+        )
+        inside = (
+            left < at < left + width_of(said) and y1 < y and y - 9 < y2 for at, y1, y2 in lines
+        )
+        if any(inside):
+            found.append(said)
+    return found
+
+
+@pytest.mark.parametrize("value", [0.5, 0.8, 0.92, 0.99, 1.0, 1.01, 1.3])
+def test_the_reference_runs_through_no_text(value: float) -> None:
+    names = ["a type with a name that is long enough to reach the line", "chat"]
+    bars = [Bars("plain", (value, 1.2)), Bars("ngram", (1.4, value))]
+    assert crossed(bar_chart("Speed", names, bars, AXIS, reference=1)) == []
+    strips = [Strip(name, (value, 1.2, 1.4)) for name in names]
+    assert crossed(strip_chart("Spread", strips, AXIS, reference=1)) == []
 
 
 def test_stacked_parts_add_up() -> None:

@@ -52,7 +52,8 @@ def bar_chart(
 ) -> str:
     """Return a figure with a group of bars for each name, side by side.
 
-    ``reference`` draws a line across all groups, such as 1 for a ratio.
+    ``reference`` draws a line across the bars of all groups, such as 1 for a ratio; it leaves out
+    their names, and values are written beside it.
 
     Raises:
         ValueError: a value that has no place on the axis.
@@ -70,19 +71,21 @@ def bar_chart(
     for i, group in enumerate(groups):
         drawing.append(label(_LEFT, top + 12, shortened(group, WIDTH - 20), class_="group"))
         top += _NAME
+        began = top
         for series, class_ in zip(bars, classes, strict=True):
             value = series.values[i]
             if value is None:
                 continue
             interval = series.intervals[i] if series.intervals else None
             said = f"{group}, {series.name}"
-            drawing += _bar(said, value, interval, class_, across, top, axis)
+            drawing += _bar(said, value, interval, class_, across, top, axis, reference)
             top += _BAR + _BETWEEN
+        if reference is not None and top > began:
+            x = across(reference)
+            ends = {"y1": began - _BETWEEN, "y2": top}
+            drawing.append(element("line", None, x1=x, x2=x, **ends, class_="reference"))
         top += _AFTER
     frame = horizontal_axis(axis, across, 0, top)
-    if reference is not None:
-        x = across(reference)
-        frame.append(element("line", x1=x, x2=x, y1=0.0, y2=top, class_="reference"))
     legend = [(class_, series.name) for class_, series in zip(classes, bars, strict=True)]
     return figure(title, [*frame, *drawing], top + _AXIS_ROOM, legend, note)
 
@@ -95,6 +98,7 @@ def _bar(
     across: Scale,
     top: float,
     axis: Axis,
+    reference: float | None,
 ) -> list[str]:
     zero = across(0.0) if not across.log else across.start
     end = across(value)
@@ -117,7 +121,11 @@ def _bar(
         rx=2,
         class_=f"fill {class_}",
     )
-    written = label(text_at + 5, top + _BAR - 2, f"{number(value)}{axis.unit}", class_="value")
+    text = f"{number(value)}{axis.unit}"
+    text_at += 5
+    if reference is not None and text_at - 2 < across(reference) < text_at + width_of(text) + 2:
+        text_at = across(reference) + 5
+    written = label(text_at, top + _BAR - 2, text, class_="value")
     return [body, *whisker, written]
 
 

@@ -59,12 +59,13 @@ def strip_chart(
     for strip, class_ in zip(strips, colours([s.muted for s in strips]), strict=True):
         if not strip.values:
             continue
+        if reference is not None:  # through the lane alone and not through its name
+            x, lane = across(reference), top + _NAME
+            ends = {"y1": lane - 2, "y2": lane + _LANE + 2}
+            drawing.append(element("line", None, x1=x, x2=x, **ends, class_="reference"))
         drawing += _lane(strip, class_, across, top, axis)
         top += _NAME + _LANE + _AFTER
     frame = horizontal_axis(axis, across, 0, top)
-    if reference is not None:
-        x = across(reference)
-        frame.append(element("line", x1=x, x2=x, y1=0.0, y2=top, class_="reference"))
     return figure(title, [*frame, *drawing], top + _AXIS_ROOM, note=note)
 
 
