@@ -168,7 +168,7 @@ def _contains(field: str, value: Any) -> _Condition:
 def _matches(field: str, value: Any) -> _Condition:
     try:
         pattern = re.compile(value)
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
         raise InvalidValueError(field, value, f"is no regular expression: {error}") from error
     return lambda features: pattern.search(features.ends) is not None
 
