@@ -150,7 +150,47 @@ def test_other_models_and_paths(tiny_server: Running) -> None:
 )
 def test_bodies_that_are_no_request(tiny_server: Running, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
-    error_of(httpx.post(tiny_server.url + CHAT, content=body, headers=headers), 400)
+    error = error_of(httpx.post(tiny_server.url + CHAT, content=body, headers=headers), 400)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"]
+    if b"json_schema" not in body:
+        assert error["code"] == "invalid_body"
+        assert "defect" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ("\ud800", "prompt"),
+        ("a \udfff b", "prompt"),
+        (["a", "\ud800"], "prompt[1]"),
+        (["a", 1], "prompt[1]"),
+        (5, "prompt"),
+    ],
+)
+def test_a_prompt_is_named_as_the_client_wrote_it(
+    tiny_server: Running, prompt: object, param: str
+) -> None:
+    body = json.dumps({"prompt": prompt}).encode()
+    headers = {"Content-Type": "application/json"}
+    response = httpx.post(tiny_server.url + "/v1/completions", content=body, headers=headers)
+    error = error_of(response, 400)
+    assert (error["param"], error["code"]) == (param, "invalid_body")
+    assert error["message"].startswith(f"{param}: ")
+
+
+def test_half_a_character_in_a_prompt_is_said(tiny_server: Running) -> None:
+    body = json.dumps({"prompt": "\ud800"}).encode()
+    headers = {"Content-Type": "application/json"}
+    response = httpx.post(tiny_server.url + "/v1/completions", content=body, headers=headers)
+    assert "half a character" in error_of(response, 400)["message"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_load_balancers_may_ask_for_the_head_alone(tiny_server: Running, path: str) -> None:
+    response = httpx.head(tiny_server.url + path, timeout=ENOUGH)
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["Content-Type"] == "application/json"
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", None])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from outpace.cli import run
 from outpace.control.automatic import AutomaticController
 from outpace.control.controller import Controller, FixedController
 from outpace.control.cost import AttentionCost, CostTable
@@ -253,7 +254,8 @@ def test_a_bad_workload_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "poisson", "poisson:", "poisson:.", "closed:0", "poisson:1e9"]
+    "text",
+    ["", "poisson", "poisson:", "poisson:.", "closed:0", "closed:1.5", "closed:2.", "poisson:1e9"],
 )
 def test_a_bad_arrival_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError, match="arrival"):
@@ -275,3 +277,19 @@ def test_steps_are_seen() -> None:
     steps = [one for one in seen if isinstance(one, StepSeen)]
     assert replica.now > 5.0 > replica.busy
     assert sum(step.emitted for step in steps) + 1 == seen[-2].done  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seed", "-1"], "seed = -1: must be an integer from 0"),
+        (["--devices", "0"], "devices = 0: must be an integer from 1"),
+        (["--devices", "-3"], "devices = -3: must be an integer from 1"),
+        (["--arrival", "closed:1.5"], "'closed:1.5': give a whole number of requests"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *options]) == 1
+    assert message in capsys.readouterr().err

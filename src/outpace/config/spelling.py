@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +85,7 @@ _SPELLINGS = {
 _FOLLOWED = rf"(?=(?:{'|'.join(_SPELLINGS)})(?:[:+|]|$))"
 _JOINT = re.compile(rf"\+{_FOLLOWED}")
 _CHOICE = re.compile(rf"\|{_FOLLOWED}")
+_AUTO_IN_WORDS = "it means prediction+grammar+ngram; write these out to join others to them"
 DRAFTER_SPELLINGS = (
     ", ".join(spelling.shown(name) for name, spelling in _SPELLINGS.items())
     + ", or several joined by '+' (the first that proposes) or '|' (the surest)"
@@ -104,10 +105,10 @@ def parse_drafter(spec: str) -> DrafterConfig:
     """
     choices = _CHOICE.split(spec)
     if len(choices) > 1:
-        return BestOfConfig(tuple(parse_drafter(choice) for choice in choices))
+        return BestOfConfig(_joined(spec, choices, (NoDrafter,)))
     parts = _JOINT.split(spec)
     if len(parts) > 1:
-        return FirstOfConfig(tuple(parse_drafter(part) for part in parts))
+        return FirstOfConfig(_joined(spec, parts, (NoDrafter, FirstOfConfig)))
     name, _, argument = spec.partition(":")
     spelling = _SPELLINGS.get(name)
     if spelling is None or (argument and spelling.given is None):
@@ -117,6 +118,22 @@ def parse_drafter(spec: str) -> DrafterConfig:
     if spelling.bare is None:
         raise InvalidValueError("drafter", spec, f"say which: {spelling.shown(name)}")
     return spelling.bare
+
+
+def _joined(
+    spec: str, parts: Sequence[str], alone: tuple[type[DrafterConfig], ...]
+) -> tuple[DrafterConfig, ...]:
+    """Several drafters, none of which stands alone or is named twice."""
+    configs = []
+    for part in parts:
+        config = parse_drafter(part)
+        if isinstance(config, alone):
+            own = "it proposes nothing" if isinstance(config, NoDrafter) else _AUTO_IN_WORDS
+            raise InvalidValueError("drafter", spec, f"{part} stands alone: {own}")
+        if config in configs:
+            raise InvalidValueError("drafter", spec, f"{part} is named twice; name it once")
+        configs.append(config)
+    return tuple(configs)
 
 
 def spelled(config: DrafterConfig) -> str:

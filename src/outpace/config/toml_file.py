@@ -21,6 +21,6 @@ def read_toml(name: str, path: str | Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidValueError(name, str(path), f"cannot be read: {reason}") from error

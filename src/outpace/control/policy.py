@@ -90,8 +90,11 @@ def _type_policy(
     pin = table.get("pin", default.pin)
     forbid = _names(where, "forbid", table.get("forbid", sorted(default.forbid)))
     order = _names(where, "order", table.get("order", list(default.order)))
-    if pin is not None and not isinstance(pin, str):
+    if pin is not None and (not isinstance(pin, str) or not pin):
         raise InvalidValueError(f"policy {where}: pin", pin, "give the name of one drafter")
+    for name in order:
+        if order.count(name) > 1:
+            raise InvalidValueError(f"policy {where}: order", name, "is named twice; name it once")
     if "none" in forbid:
         raise InvalidValueError(
             f"policy {where}: forbid", "none", "plain decoding is where every chain ends"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from outpace.config import check_integer
 from outpace.errors import InvalidValueError
 from outpace.plan.names import plain, table, unknown
 from outpace.plan.precision import Arithmetic
@@ -82,6 +83,7 @@ def find_hardware(
     Raises:
         InvalidValueError: an unknown name, or too little to plan with.
     """
+    check_integer("devices", devices, 1, 1024)
     if name is None:
         if bandwidth is None or compute is None:
             raise InvalidValueError(

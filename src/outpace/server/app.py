@@ -25,7 +25,7 @@ from outpace.server.answering import EventStream, Reply, answer_whole
 from outpace.server.books import Books
 from outpace.server.desk import Desk, Job
 from outpace.server.documents import BODY_ANSWERS, answers, describe
-from outpace.server.errors import ApiError, as_api_error, validation_error
+from outpace.server.errors import ApiError, as_api_error, unreadable_body, validation_error
 from outpace.server.fields import SharedFields, StreamOptions
 from outpace.server.guard import CALLER, Guard
 from outpace.server.inspection import inspect
@@ -167,6 +167,8 @@ def _add_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(HTTPException)
     async def routed(http: HttpRequest, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, RecursionError | ValueError):  # while the body was read
+            return respond(unreadable_body(error.__cause__))
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
         message = f"{http.method} {http.url.path}: {error.detail}"
         answer = respond(ApiError(error.status_code, message, code))
@@ -255,6 +257,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 def _add_operations(app: FastAPI, service: Service) -> None:
     desk = service.desk
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=answers(503))
     async def health() -> JSONResponse:
         """Whether the engine works; it stays so while the server drains."""
@@ -263,6 +266,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
             return JSONResponse({"status": "failed", "reason": reason}, 503)
         return JSONResponse({"status": "draining" if desk.draining else "ok"})
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", responses=answers(503))
     async def ready() -> JSONResponse:
         """Whether new requests are taken in."""

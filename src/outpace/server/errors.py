@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from outpace.errors import InvalidValueError, OutpaceError
 
 _LOG = logging.getLogger("outpace")
 _LONGEST = 600
+_KIND = re.compile(r"str|int|float|bool|[a-z-]+\[.*\]", re.DOTALL)
 
 
 class ApiError(Exception):
@@ -122,9 +124,22 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     return bad_request(field, f"{field}: {message}", "invalid_body")
 
 
+def unreadable_body(error: BaseException) -> ApiError:
+    """A body that the reader of JSON gave up on without saying where."""
+    reason = "its numbers are too long, or it is not UTF-8"
+    if isinstance(error, RecursionError):
+        reason = "it is nested too deeply"
+    return bad_request("body", f"body: cannot be read as JSON: {reason}", "invalid_body")
+
+
 def _path(loc: Sequence[str | int]) -> str:
-    """``messages[0].role`` of ``("body", "messages", 0, "role")``."""
+    """``messages[0].role`` of ``("body", "messages", 0, "role")``.
+
+    Where a field may be of several kinds, the kind that was tried is in between, and left out.
+    """
     path = ""
     for part in loc[1:] if loc and loc[0] == "body" else loc:
+        if isinstance(part, str) and path and _KIND.fullmatch(part):
+            continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     return path or "body"

@@ -46,6 +46,8 @@ def parse_arrival(text: str) -> Arrival:
     found = _ARRIVAL.fullmatch(text)
     if not found or found[2].count(".") > 1 or found[2] == ".":
         raise InvalidValueError("arrival", text, "write poisson:RATE or closed:REQUESTS")
+    if found[1] == "closed" and not found[2].isdigit():
+        raise InvalidValueError("arrival", text, "give a whole number of requests: closed:REQUESTS")
     amount = float(found[2])
     check_number("arrival", amount, "must be a number above 0 and at most 1e7", 1e-6, 1e7)
     return Arrival(found[1], amount)
@@ -70,6 +72,7 @@ class Fleet:
         check_integer("replicas", self.replicas, 1, 1_000_000)
         check_integer("sample", self.sampled, 1, self.replicas)
         check_number("seconds", self.seconds, "must be a number from 0.1 to 86400", 0.1, 86_400)
+        check_integer("seed", self.seed, 0, 2**63 - 1)
         check_integer("max_num_seqs", self.limits.sequences, 1, 4096)
         check_integer("max_num_batched_tokens", self.limits.batched_tokens, 1, 1_000_000)
 
