@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from outpace import LLM, SamplingParams, parse_drafter
+from outpace.request import Request
 
 from tiny_heads import eagle_tensors, write_eagle
 from train_cases import tiny_target
@@ -40,6 +41,15 @@ def learned_in(file: Path) -> set[str]:
     return {cell["source"] for cell in cells if cell.get("drafts")}
 
 
+def draft(llm: LLM, drafter: str, kind: str) -> None:
+    """A request that is drafted for whether or not it pays."""
+    prompt = tuple(llm.tokenizer.encode(TEXT))
+    request = Request(f"{kind} {drafter}", prompt, PARAMS, (), drafter, 2, request_type=kind)
+    [sequence] = llm.engine.add(request)
+    while sequence.output.finish_reason is None:
+        llm.engine.step()
+
+
 def test_it_changes_places_in_the_midst_of_an_answer(folder: Path) -> None:
     llm = make(folder, 0)
     [plain] = llm.generate(TEXT, PARAMS, drafter="none")
@@ -66,8 +76,8 @@ def test_what_was_learned_belongs_to_its_head(folder: Path) -> None:
     keeper = llm._assembly.keeper
     assert keeper is not None
     history = llm.engine.controller.history  # type: ignore[attr-defined]
-    llm.generate([TEXT, "hello"], PARAMS, drafter="eagle", request_type="t")
-    llm.generate([TEXT, "hello"], PARAMS, drafter="suffix", request_type="t")
+    draft(llm, "eagle", "t")
+    draft(llm, "suffix", "t")
     assert history.trials("t", "eagle") > 0
     suffix, eagle = history.trials("t", "suffix"), history.trials("t", "eagle")
     first = keeper.file
@@ -78,7 +88,7 @@ def test_what_was_learned_belongs_to_its_head(folder: Path) -> None:
     assert history.trials("t", "suffix") == suffix
     second = keeper.file
     assert second != first
-    llm.generate([TEXT, "world"], PARAMS, drafter="eagle", request_type="u")
+    draft(llm, "eagle", "u")
     replacement = llm.drafters.load_before()
     llm.drafters.put(replacement)
     assert keeper.file == first

@@ -269,10 +269,11 @@ def test_an_automatic_k_and_a_mixture(target: Path, head: Path, tmp_path: Path) 
     write_head(tmp_path / "medusa", {"medusa_num_heads": 2}, medusa_tensors(2, vocab=None))
     for one in (EagleConfig(str(head)), MedusaConfig(str(tmp_path / "medusa"))):
         llm = LLM(str(target), drafter=FirstOfConfig((NgramConfig(), one)))
-        drafted = llm.generate("one two one two", PARAMS)[0]
         plain = llm.generate("one two one two", PARAMS, drafter="none")[0]
-        assert drafted.token_ids == plain.token_ids
-        assert drafted.speculative.drafter == f"ngram+{one.name}"
+        chosen = llm.generate("one two one two", PARAMS)[0]
+        both = llm.generate("one two one two", PARAMS, drafter=f"ngram+{one.name}")[0]
+        assert chosen.token_ids == both.token_ids == plain.token_ids
+        assert both.speculative.drafter == f"ngram+{one.name}"
 
 
 def test_a_head_of_another_target(target: Path, tmp_path: Path) -> None:
