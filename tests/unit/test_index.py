@@ -428,10 +428,11 @@ def test_paths_and_indexes_that_do_not_exist(tmp_path: Path, capsys: Any) -> Non
 def test_an_index_for_another_model_is_refused_before_weights_are_loaded(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outpace import LLM, assembly
+    from outpace import LLM
+    from outpace.parts import source
 
     build(tmp_path / "x", [[1, 2]])
-    monkeypatch.setattr(assembly, "load_decoder", lambda *rest: pytest.fail("weights were loaded"))
+    monkeypatch.setattr(source, "load_decoder", lambda *rest: pytest.fail("weights were loaded"))
     for drafter in (f"datastore:{tmp_path / 'x'}", f"ngram+datastore:{tmp_path / 'x'}"):
         with pytest.raises(DraftError, match=r"tokenizer \(of tiny\) differs"):
             LLM(tiny_folder, drafter)

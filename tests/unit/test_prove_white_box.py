@@ -100,8 +100,8 @@ def statuses(checks: dict[str, Check]) -> dict[str, Status]:
 
 def test_a_sound_engine_is_exact(llm: LLM) -> None:
     checks = exact(llm)
-    assert set(statuses(checks).values()) == {Status.PASSED}
-    assert len(checks) == Exactness(Workbench(llm), []).num_ways == 6
+    assert {n: s for n, s in statuses(checks).items() if s != Status.PASSED} == {}, checks
+    assert len(checks) == Exactness(Workbench(llm), []).num_ways == 7
     assert checks["exact: small cache"].figures["preemptions"] > 0
     assert checks["exact: random trees in a batch"].figures["accepted"] > 30
 

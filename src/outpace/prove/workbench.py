@@ -56,14 +56,16 @@ class Workbench:
         Of those between which a router may choose, all that need nothing of the request.
         """
         drafting = self.llm.engine.drafting
-        usual = [name for name in ("ngram", "prediction", "auto") if name in drafting]
+        # Where there is a choice "auto" leaves it open, and nobody is there to choose.
+        named = ("ngram", "prediction", *(() if self.choices else ("auto",)))
+        usual = [name for name in named if name in drafting]
         usual += [
             name
             for name in self.choices
             if name not in ("none", *usual) and not {"prediction", "grammar"} & {*name.split("+")}
         ]
         configured = self.config.drafter.name
-        aliases = {"none", AUTO_DRAFTER.name, *usual}
+        aliases = {"none", "auto", AUTO_DRAFTER.name, *usual}
         return usual if configured in aliases else [*usual, configured]
 
     @property
