@@ -350,7 +350,7 @@ def test_the_command_passes_a_sound_engine(folder: Path, capsys: Any) -> None:
     assert report["subject"]["guarantee"] in ("bit-exact", "near-tie")
     assert prove(folder, "--verification", "coupled") == 0
     out = capsys.readouterr().out
-    assert out.endswith("PASSED: all 6 checks.\n")
+    assert out.endswith("PASSED: all 7 checks.\n")
     assert "What this cannot know:" in out
 
 
