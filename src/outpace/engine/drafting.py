@@ -136,11 +136,6 @@ class Drafting:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
         return self._sources[name]
 
-    @property
-    def everybody(self) -> tuple[str, ...]:
-        """All drafters between which a controller may choose; none where there is no choice."""
-        return self._menu.everybody if self._menu else ()
-
     def choices(self, request: Request) -> tuple[str, ...]:
         """The drafters that a request may be given; none where it keeps the one that it has."""
         return self._menu.of(request) if self._menu else ()

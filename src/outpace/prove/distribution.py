@@ -92,8 +92,9 @@ class Distribution:
     @property
     def drafters(self) -> list[str]:
         """Who drafts: the probes, and of the loaded ones all that can propose here."""
-        # Of a choice the parts alone: what is made of them proposes nothing of its own.
-        joined = {name for name in self._bench.choices if "+" in name}
+        # Of a choice the parts, and what was asked for: what else is made of them adds nothing.
+        configured = self._bench.config.drafter.name
+        joined = {name for name in self._bench.choices if "+" in name and name != configured}
         loaded = [name for name in self._bench.drafters if name not in {"auto", *joined}]
         return ["probe chain", "probe tree", *loaded]
 

@@ -59,23 +59,15 @@ class Workbench:
         # Where there is a choice "auto" leaves it open, and nobody is there to choose.
         named = ("ngram", "prediction", *(() if self.choices else ("auto",)))
         usual = [name for name in named if name in drafting]
-        usual += [
-            name
-            for name in self.choices
-            if name not in ("none", *usual) and not {"prediction", "grammar"} & {*name.split("+")}
-        ]
+        usual += [name for name in self.choices if name not in ("none", *usual)]
         configured = self.config.drafter.name
         aliases = {"none", "auto", AUTO_DRAFTER.name, *usual}
         return usual if configured in aliases else [*usual, configured]
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Between whom a router may choose; empty where there is no choice."""
-        return self.llm.engine.drafting.everybody
-
-    @property
-    def _names(self) -> list[str]:
-        return ["none", *self.drafters, *self.choices, self.config.drafter.name]
+        """What a router may give a request that brings nothing; empty where there is no choice."""
+        return self.llm.engine.drafting.choices(Request("", (0,)))
 
     def engine(
         self,
@@ -106,7 +98,7 @@ class Workbench:
         blocks = BlockManager(
             num_tokens // config.block_size + 1, config.block_size, config.prefix_caching
         )
-        drafting, names = own.drafting, self._names
+        drafting, names = own.drafting, ["none", *self.drafters, self.config.drafter.name]
         vocab_size = own.runner.decoder.config.vocab_size
         if drafters is not None:
             named = {"none": NoneDrafter(), **drafters}
