@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.progress import track
@@ -103,10 +103,6 @@ def judge(rounds: list[Seconds], fixed: list[str]) -> list[dict[str, object]]:
             }
         )
     return rows
-
-
-def median(values: object) -> float:
-    return statistics.median(list(values))  # type: ignore[call-overload]
 
 
 def show(rows: list[dict[str, object]], title: str) -> None:

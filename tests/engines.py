@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +13,8 @@ from outpace.cache.blocks import BlockManager
 from outpace.cache.pools import KVPool
 from outpace.config import EngineConfig, Quantization
 from outpace.control.controller import (
-    Budget,
-    Candidate,
     Controller,
     FixedController,
-    StepRecord,
 )
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
@@ -216,23 +213,6 @@ class PeekDrafter:
         self.seen.pop(seq_id, None)
 
 
-@dataclass
-class Turns:
-    """Gives each sequence the drafters in turn, for so many steps each."""
-
-    names: Sequence[str]
-    steps: int
-    seen: dict[int, int] = field(default_factory=dict)
-
-    def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
-        budgets = []
-        for one in candidates:
-            step = self.seen[one.seq_id] = self.seen.get(one.seq_id, -1) + 1
-            name = self.names[(one.seq_id + step // self.steps) % len(self.names)]
-            why = f"turn {step // self.steps}" if step % self.steps == 0 else ""
-            budgets.append(Budget(max(0, min(4, one.room)), drafter=name, why=why))
-        return budgets
-
-    def record(self, step: StepRecord) -> None: ...
-
-    def forget(self, seq_id: int) -> None: ...
+def same_for_all(names: Collection[str]) -> Menu:
+    """A choice that does not depend on the request."""
+    return Menu({(False, False): tuple(names)})

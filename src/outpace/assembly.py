@@ -23,14 +23,12 @@ from outpace.engine.admission import Admission
 from outpace.engine.costs import checkpoint_fingerprint, usable_cores
 from outpace.engine.drafting import Drafting
 from outpace.engine.engine import Engine
-from outpace.engine.kept_exits import Calibration
 from outpace.engine.warmup import is_batch_invariant
 from outpace.errors import InvalidValueError
 from outpace.grammar.compiler import GrammarCompiler
 from outpace.grammar.vocabulary import grammar_vocabulary
 from outpace.kernels.native import kernels
 from outpace.model.config import ModelConfig
-from outpace.model.converted import cache_folder
 from outpace.model.heads.target import TargetMismatch
 from outpace.model.native_decoder import NativeDecoder
 from outpace.model.runner import ModelRunner
@@ -150,11 +148,6 @@ def _guarantee(runner: ModelRunner, config: EngineConfig) -> str:
     invariant = is_batch_invariant(runner, config.block_size)
     exact_trees = config.tree_attention == "paths" or isinstance(runner.decoder, NativeDecoder)
     return "bit-exact" if invariant and exact_trees else "near-tie"
-
-
-def calibration(runner: ModelRunner, folder: Path) -> Calibration:
-    """What is known, or can be found out, of a target's early exits."""
-    return Calibration(runner, folder, cache_folder())
 
 
 def _grammars(target: ModelConfig, tokenizer: Tokenizer) -> GrammarCompiler:

@@ -12,10 +12,9 @@ from outpace.control.controller import Budget, Candidate, StepRecord
 from outpace.control.cost import CostTable
 from outpace.control.routed import RoutedController
 from outpace.control.router import Router
-from outpace.engine.menu import same_for_all
 from outpace.request import Request, SamplingParams
 
-from engines import VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
+from engines import VOCAB, PeekDrafter, make_engine, make_runner, run, same_for_all, tokens_of
 
 PROMPTS = [tuple((7 * i + j) % VOCAB for j in range(12 + i)) for i in range(3)]
 

@@ -13,9 +13,9 @@ from outpace.control.automatic import AutomaticController
 from outpace.control.cost import CostTable
 from outpace.control.routed import RoutedController
 from outpace.control.router import Router
-from outpace.engine.engine import Engine
 from outpace.errors import DraftError
 from outpace.request import Request, SamplingParams
+from swaps import run_swapping, steps
 
 from engines import VOCAB, PeekDrafter, make_engine, make_runner, run, tokens_of
 from tiny_heads import eagle_drafter, eagle_tensors, write_eagle
@@ -42,11 +42,6 @@ def plain() -> list[list[list[int]]]:
 def peek(plain: list[list[list[int]]], seed: int, **options: object) -> PeekDrafter:
     answers = {prompt: group[0] for prompt, group in zip(PROMPTS, plain, strict=True)}
     return PeekDrafter(answers, seed=seed, name="eagle", **options)  # type: ignore[arg-type]
-
-
-def steps(engine: Engine, count: int) -> None:
-    for _ in range(count):
-        engine.step()
 
 
 def test_who_has_begun_finishes_with_the_old_one(plain: list[list[list[int]]]) -> None:
@@ -80,20 +75,11 @@ def test_heads_change_places_in_the_middle(
     engine = make_engine(
         runner, {"eagle": eagle_drafter(folders[0], runner)}, cache_tokens=cache_tokens
     )
-    former, groups, turn = [], [], 0
-    waiting = [*requests(), *requests(100)]
-    while engine.has_work or waiting:
-        if waiting:
-            groups.append(engine.add(waiting.pop(0)))
-        engine.step()
-        living = [*engine.scheduler.running, *engine.scheduler.waiting]
-        engine.blocks.check_integrity(sequence.table for sequence in living)
-        if turn % 4 == 3:
-            former.append(weakref.ref(engine.drafting.current.drafters["eagle"]))
-            new = eagle_drafter(folders[turn // 4 % 2], runner)
-            engine.drafting.replace({"eagle": new}, engine.scheduler.running)
-            del new
-        turn += 1
+    groups, former = run_swapping(
+        engine,
+        [*requests(), *requests(100)],
+        lambda swap: {"eagle": eagle_drafter(folders[swap % 2], runner)},
+    )
     assert tokens_of(groups) == plain * 2
     assert sum(group[0].counts.drafted for group in groups) > 100
     assert len(former) > 3

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from outpace.config import NgramConfig
-from outpace.engine.engine import Engine
-from outpace.engine.menu import same_for_all
+from outpace.prove.changing import ChangingController
 from outpace.request import Request, SamplingParams
 from outpace.spec.drafter import Drafter
 from outpace.spec.drafters.first_of import FirstOfDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
+from swaps import run_swapping, steps
 
-from engines import PeekDrafter, Turns, make_engine, make_runner, run, tokens_of
+from engines import PeekDrafter, make_engine, make_runner, run, same_for_all, tokens_of
 from tiny_heads import eagle_drafter, eagle_tensors, write_eagle
 
 PROMPTS = [tuple((5 * i + 3 * j) % 17 for j in range(20 + 7 * i)) for i in range(4)]
@@ -42,17 +42,12 @@ def with_head(ngram: NgramDrafter, head: Drafter) -> dict[str, Drafter]:
     return {"eagle": head, "ngram+eagle": FirstOfDrafter([ngram, head])}
 
 
-def steps(engine: Engine, count: int) -> None:
-    for _ in range(count):
-        engine.step()
-
-
 def test_choices_are_of_one_generation(plain: list[list[list[int]]]) -> None:
     ngram, old, new = NgramDrafter(NgramConfig(min_ngram=1)), peek(plain, 1), peek(plain, 2)
     engine = make_engine(
         make_runner(),
         {"ngram": ngram, **with_head(ngram, old)},
-        Turns(NAMES, 1),
+        ChangingController(4, 1),
         menu=same_for_all(NAMES),
     )
     before = [engine.add(request) for request in requests()]
@@ -77,7 +72,10 @@ def test_who_may_not_have_it_has_the_new_generation_at_once(plain: list[list[lis
     """Their drafters are the same ones, and nothing old is held for them."""
     ngram, old = NgramDrafter(NgramConfig(min_ngram=1)), peek(plain, 1)
     engine = make_engine(
-        make_runner(), {"ngram": ngram, **with_head(ngram, old)}, Turns(("ngram",), 1)
+        make_runner(),
+        {"ngram": ngram, **with_head(ngram, old)},
+        ChangingController(4, 1),
+        menu=same_for_all(["ngram"]),
     )
     groups = [engine.add(request) for request in requests()]
     steps(engine, 3)
@@ -98,7 +96,7 @@ def test_a_former_generation_holds_what_its_users_may_have(plain: list[list[list
     engine = make_engine(
         make_runner(),
         {"ngram": ngram, "eagle": old, "medusa": unused},
-        Turns(names, 1),
+        ChangingController(4, 1),
         menu=same_for_all(names),
     )
     groups = [engine.add(request) for request in requests()]
@@ -128,24 +126,15 @@ def test_heads_change_places_under_changing_choices(
     engine = make_engine(
         runner,
         {"ngram": ngram, **with_head(ngram, eagle_drafter(folders[0], runner))},
-        Turns(NAMES, 2),
+        ChangingController(4, 2),
         cache_tokens=cache_tokens,
         menu=same_for_all(NAMES),
     )
-    former, groups, turn = [], [], 0
-    waiting = [*requests(), *requests(100)]
-    while engine.has_work or waiting:
-        if waiting:
-            groups.append(engine.add(waiting.pop(0)))
-        engine.step()
-        living = [*engine.scheduler.running, *engine.scheduler.waiting]
-        engine.blocks.check_integrity(sequence.table for sequence in living)
-        if turn % 4 == 3:
-            former.append(weakref.ref(engine.drafting.current.drafters["eagle"]))
-            head = eagle_drafter(folders[turn // 4 % 2], runner)
-            engine.drafting.replace(with_head(ngram, head), engine.scheduler.running)
-            del head
-        turn += 1
+    groups, former = run_swapping(
+        engine,
+        [*requests(), *requests(100)],
+        lambda swap: with_head(ngram, eagle_drafter(folders[swap % 2], runner)),
+    )
     assert tokens_of(groups) == plain * 2
     drafted = [group[0].counts_by_drafter()["eagle"].drafted for group in groups]
     assert sum(drafted) > 50

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from outpace.config import NgramConfig, PredictionConfig, SuffixConfig
-from outpace.engine.menu import same_for_all
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.model.runner import ModelRunner
+from outpace.prove.changing import ChangingController
 from outpace.record.taken import take_row
 from outpace.request import Request, SamplingParams
 from outpace.spec.drafter import Drafter
@@ -22,7 +22,7 @@ from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
 from outpace.spec.drafters.suffix import SuffixDrafter
 
-from engines import VOCAB, Turns, make_engine, make_runner, run, tokens_of
+from engines import VOCAB, make_engine, make_runner, run, same_for_all, tokens_of
 from tiny_heads import eagle_drafter, medusa_drafter, medusa_tensors, write_eagle, write_head
 
 NAMES = (
@@ -86,7 +86,7 @@ def test_no_change_changes_a_token(
     named = drafters(target, tmp_path)
     named = {name: named[name] for name in pair}
     for heat, steps, cache in ((0.0, 1, 2048), (0.7, 3, 160)):
-        controller = Turns(pair, steps)
+        controller = ChangingController(4, steps)
         menu = same_for_all(pair)
         engine = make_engine(target, named, controller, cache_tokens=cache, menu=menu)
         groups = run(engine, requests(heat))
@@ -107,7 +107,7 @@ def test_who_listened_can_draft_at_once(tmp_path: Path) -> None:
         engine = make_engine(
             target,
             {name: named[name] for name in names},
-            Turns(names, 9),
+            ChangingController(4, 9),
             menu=same_for_all(names),
         )
         [[sequence]] = run(engine, requests(0.0)[:1])
@@ -134,7 +134,9 @@ def test_a_head_drafts_the_same_whoever_drafted_before(tmp_path: Path) -> None:
 
         eagle.propose = kept  # type: ignore[method-assign]
         run(
-            make_engine(target, {"eagle": eagle}, Turns(names, 1), menu=same_for_all(names)),
+            make_engine(
+                target, {"eagle": eagle}, ChangingController(4, 1), menu=same_for_all(names)
+            ),
             requests(0.0)[:1],
         )
         drafted.append(trees)
@@ -147,7 +149,7 @@ def test_a_record_has_each_drafter_with_its_own_counts(tmp_path: Path) -> None:
     target = make_runner()
     named = drafters(target, tmp_path)
     names = ("model", "ngram")
-    controller = Turns(names, 4)
+    controller = ChangingController(4, 4)
     engine = make_engine(
         target, {name: named[name] for name in names}, controller, menu=same_for_all(names)
     )

@@ -23,7 +23,7 @@ from outpace.train.loop import STATE, LoopOptions, LoopState
 from outpace.train.losses import LossName
 from outpace.train.recipes import FINAL, Ground, Watch
 from outpace.train.replay import replay
-from outpace.train.store import Store, StoreInfo
+from outpace.train.store import Store
 from outpace.train.target_parts import TargetParts
 
 STORE = "store"
@@ -174,11 +174,7 @@ def _states(
     listener: Listener,
 ) -> Store:
     """What the target's layers make of the requests that are learned from."""
-    config = target.config
-    info = StoreInfo(
-        order.model, target.fingerprint, config.vocab_size, config.hidden_size, subject.taps, True
-    )
-    store = Store.create(order.out / STORE, info)
+    store = target.begin_store(order.out / STORE, subject.taps, True)
     wanted = list(texts(traffic.training, order.answers, order.anew))
     listener.stage(f"reading {len(wanted)} answers")
     plain = replace(

@@ -117,10 +117,7 @@ class LocalTarget:
         llm = self._llms[policy.name]
         engine = llm.engine
         engine.controller = self._controllers[policy.name]
-        requests = [
-            replace(self._request(llm, one, policy), tenant=self._tenant(one, policy))
-            for one in asked
-        ]
+        requests = [self._request(llm, one, policy, self._tenant(one, policy)) for one in asked]
         waiting = sorted(range(len(asked)), key=lambda i: asked[i].due)[::-1]
         sequences: dict[int, EngineSequence] = {}
         began = self._clock()
@@ -153,7 +150,7 @@ class LocalTarget:
         self._asked[policy.name, asked.entry.id] += 1
         return f"{policy.name} {before}"
 
-    def _request(self, llm: LLM, asked: Asked, policy: Policy) -> Request:
+    def _request(self, llm: LLM, asked: Asked, policy: Policy, tenant: str = "") -> Request:
         entry = asked.entry
         params = self._params
         if entry.max_tokens is not None:
@@ -171,6 +168,7 @@ class LocalTarget:
             prediction=tuple(llm.tokenizer.encode(expected, special=False)) if expected else (),
             drafter=policy.drafter.name if fixed else _name(policy.drafter),
             num_speculative_tokens=None if policy.k == "auto" else policy.k,
+            tenant=tenant,
             request_type=entry.task,
         )
 

@@ -63,7 +63,8 @@ def early_exit(
     from rich.console import Console
 
     with Console(stderr=True).status(f"Loading {engine.model} …") as status:
-        from outpace.assembly import assemble, calibration
+        from outpace.assembly import assemble
+        from outpace.parts.drafter_parts import calibration
         from outpace.text.sample import SAMPLE
 
         assembly = assemble(engine.model, config)

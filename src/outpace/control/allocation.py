@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.control.choice import SPREAD, Contender, Costs, Others
+from outpace.control.choice import Contender, Costs, Others, laid_to_each
 from outpace.control.cost import CostTable
 
 # A guess that is emitted less often than this is not worth looking at.
@@ -131,8 +131,7 @@ def _once(contenders: Sequence[Contender], costs: Costs) -> _Floats:
     """Seconds a token to come, for a drafter's catching up with each sequence."""
     return np.array(
         [
-            costs.draft(one.drafter).catching_up(one.behind, one.context)
-            / max(1.0, min(one.more, SPREAD))
+            laid_to_each(costs.draft(one.drafter).catching_up(one.behind, one.context), one.more)
             for one in contenders
         ]
     )

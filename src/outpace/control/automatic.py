@@ -174,9 +174,8 @@ class AutomaticController:
         more = costs.target(rows + len(contenders)) - costs.target(rows)
         for name in {one.drafter for one in contenders}:
             mine = [one for one in contenders if one.drafter == name]
-            cost = costs.draft(name)
-            more += cost.seconds([Wanted(1, min(one.behind, 2), one.context) for one in mine])
-            more += sum(cost.catching_up(one.behind, one.context) for one in mine)
+            wanted = [Wanted(1, one.behind, one.context) for one in mine]
+            more += costs.draft(name).seconds(wanted)
         return more / plain
 
     def _drop_the_worse(self, some: _Chances, others: Others) -> None:

@@ -10,7 +10,7 @@ from outpace.control.draft_cost import DraftCost, GrowingDraft
 from outpace.control.line import OnlineLine
 
 # A cost that is paid once is spread over so many tokens at most.
-SPREAD = 256
+_SPREAD = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ class Costs:
         return seconds + sum(self.target.attention(1, context) for context in contexts)
 
 
+def laid_to_each(seconds: float, tokens: float) -> float:
+    """What is paid once, in seconds for each of the tokens to come."""
+    return seconds / max(1.0, min(tokens, _SPREAD))
+
+
 def rate(contender: Contender, length: int, costs: Costs, others: Others) -> float:
     """Tokens per second of a step in which one sequence has a draft of that length."""
     step = GrowingStep([contender], costs, others)
@@ -106,9 +111,9 @@ class GrowingStep:
         self._attention += self._costs.target.attention(1, one.context)
         cost = self._costs.draft(one.drafter)
         draft = self._drafts.setdefault(one.drafter, cost.started())
-        draft.add(length, min(one.behind, 2), one.context)
+        draft.add(length, one.behind, one.context)
         # A sequence that catches up pays for it with each token of its own.
-        once = cost.catching_up(one.behind, one.context) / max(1.0, min(one.more, SPREAD))
+        once = laid_to_each(cost.catching_up(one.behind, one.context), one.more)
         self._catching_up += once * (gain + (length == 0))
 
     def rate(self) -> float:

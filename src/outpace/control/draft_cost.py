@@ -58,7 +58,7 @@ class DraftCost:
         for one in wanted:
             reading += self.catching_up(one.behind, one.context)
             for depth in range(one.tokens):
-                draft.add(depth, min(one.behind, 2), one.context)
+                draft.add(depth, one.behind, one.context)
         return draft.seconds + reading
 
     def catching_up(self, behind: int, context: int) -> float:
@@ -91,7 +91,11 @@ class GrowingDraft:
         self._by_table = 0.0
 
     def add(self, depth: int, behind: int, context: int) -> None:
-        """One more guess for a sequence that has ``depth`` already."""
+        """One more guess for a sequence that has ``depth`` already.
+
+        Being behind by more than usual is not counted here: see `DraftCost.catching_up`.
+        """
+        behind = min(behind, 2)
         self._tokens += 1
         table = self._cost.table
         if table is None:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outpace.control.acceptance import reach
-from outpace.control.choice import Costs, Others
+from outpace.control.choice import Costs, Others, laid_to_each
 from outpace.control.controller import LARGEST_AUTOMATIC_K
 from outpace.control.draft_cost import DraftCost
 from outpace.control.estimate import Estimate
 
-# What is paid once is spread over so many tokens at most: nobody knows when an answer ends.
-_SPREAD = 256
 _LEAST_GAIN = 0.01
 
 
@@ -143,8 +141,8 @@ def _step_seconds(prospect: Prospect, costs: Costs, load: Load, most: int) -> li
     target, host = costs.target, costs.host
     cost = costs.draft(prospect.source)
     attention = target.attention(1, load.context)
-    tokens = max(1.0, min(load.room, load.more, _SPREAD))
-    once = cost.catching_up(prospect.behind, load.context) / tokens
+    reading = cost.catching_up(prospect.behind, load.context)
+    once = laid_to_each(reading, min(load.room, load.more))
     result = [target(rows) + host.at(rows) + attention]
     for length in range(1, most + 1):
         now = target(rows + length) + host.at(rows + length) + (1 + length) * attention

@@ -40,8 +40,3 @@ class Menu:
     def everybody(self) -> tuple[str, ...]:
         """All drafters that any request may be given, each once."""
         return tuple(dict.fromkeys(name for some in self.names.values() for name in some))
-
-
-def same_for_all(names: Collection[str]) -> Menu:
-    """A menu that does not depend on the request."""
-    return Menu({(False, False): tuple(names)})

@@ -9,11 +9,11 @@ from typing import Any
 
 from outpace.health.intervals import Share, quantile_of, share
 from outpace.record.row import DraftCounts, Row
+from outpace.request import FinishReason
 from outpace.spec.pace import quantile
 
 ALL = "all"
 PLAIN = "none"
-ABORTED = "abort"
 # Plain requests that are needed to judge the cost table by.
 _FEWEST_PLAIN = 10
 
@@ -57,7 +57,7 @@ class Part:
         Not of a request that was aborted: it was left in the middle, which is no result.
         """
         times = self.row.times
-        if not self.timed or self.row.finish_reason == ABORTED:
+        if not self.timed or self.row.finish_reason == FinishReason.ABORT:
             return None
         if times.plain_seconds is None or times.clean_seconds <= 0:
             return None

@@ -129,7 +129,12 @@ def _exit_layers(
 ) -> tuple[int, ...]:
     if config.exit_layer != "auto":
         return config.layers(runner.decoder.config.num_layers)
-    return Calibration(runner, folder, cache_folder()).layers(lambda: tokenizer.encode(SAMPLE))
+    return calibration(runner, folder).layers(lambda: tokenizer.encode(SAMPLE))
+
+
+def calibration(runner: ModelRunner, folder: Path) -> Calibration:
+    """What is known, or can be found out, of a target's early exits."""
+    return Calibration(runner, folder, cache_folder())
 
 
 def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:

@@ -40,10 +40,6 @@ class DrafterSet:
         """The drafters themselves; what several of them are made of is made once."""
         return {name: make_drafter(config, workshop) for name, config in self.configs.items()}
 
-    def is_in(self, name: str) -> bool:
-        """Whether a controller may choose it."""
-        return self.menu is not None and name in self.menu.everybody
-
 
 def drafter_set(config: EngineConfig, target: Source) -> DrafterSet:
     """The configured drafter, beside it those that cost nothing to have, and the choice.

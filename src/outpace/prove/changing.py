@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from outpace.control.controller import Budget, Candidate, StepRecord
 
-_STEPS = 3
-
 
 class ChangingController:
-    """Gives each sequence the drafters that it may have in turn, for three steps each.
+    """Gives each sequence the drafters that it may have in turn.
 
     Args:
         k: draft tokens a step.
+        turn: steps for which each is kept.
     """
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, turn: int = 3) -> None:
         self._k = k
+        self._turn = turn
         self._steps: dict[int, int] = {}
 
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
@@ -27,8 +27,10 @@ class ChangingController:
     def _budget(self, one: Candidate) -> Budget:
         step = self._steps[one.seq_id] = self._steps.get(one.seq_id, -1) + 1
         names = one.choices or (one.drafter,)
-        name = names[(one.seq_id + step // _STEPS) % len(names)]
-        return Budget(max(0, min(self._k, one.room)), drafter=name)
+        turns, into = divmod(step, self._turn)
+        name = names[(one.seq_id + turns) % len(names)]
+        why = "" if into else f"turn {turns}"
+        return Budget(max(0, min(self._k, one.room)), drafter=name, why=why)
 
     def record(self, step: StepRecord) -> None:
         """Nothing is learned."""

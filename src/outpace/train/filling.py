@@ -63,6 +63,11 @@ class Filling:
         self.saved_tokens += sum(len(e.token_ids) for e in examples)
 
     @property
+    def nbytes(self) -> int:
+        """Of the store with all that was added."""
+        return self._store.nbytes + self._nbytes
+
+    @property
     def is_full(self) -> bool:
         """Whether a bound is reached."""
         if self._max_tokens is not None and self.tokens >= self._max_tokens:

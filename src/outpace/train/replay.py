@@ -10,10 +10,9 @@ from outpace.engine.drafting import Drafting
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.llm import LLM
 from outpace.request import Request, SamplingParams
+from outpace.train.filling import Filling
 from outpace.train.recorder import Recorder
 from outpace.train.store import Example, Store
-
-_SHARD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +68,12 @@ def replay(
     missing = {text.key: text for text in texts if text.key not in done}
     recorder = Recorder(store.info.taps, store.info.states)
     llm.engine.drafting = Drafting({"none": recorder}, store.info.vocab_size)
-    waiting: list[Example] = []
-    try:
+    with Filling(store) as filling:
         for count, example in enumerate(_examples(llm, missing.values(), recorder, at_once), 1):
-            waiting.append(example)
+            filling.add(example)
             on_progress(len(done) + count)
-            held = sum(one.nbytes for one in waiting)
-            if held >= _SHARD_BYTES:
-                _save(store, waiting)
-                held = 0
-            if store.nbytes + held >= max_bytes:
+            if filling.nbytes >= max_bytes:
                 break
-    finally:
-        _save(store, waiting)
-
-
-def _save(store: Store, waiting: list[Example]) -> None:
-    # Taken first: what a full disk refused must not be tried again on the way out.
-    examples, waiting[:] = list(waiting), []
-    store.add(examples)
 
 
 def _examples(
