@@ -43,6 +43,8 @@ def ask(
         f"{next(_NUMBERS)}",
         tuple(prompt),
         params,
+        # With a fixed k it is the drafter as a whole; an automatic one may choose among its parts.
+        drafter=None if way == AUTO else llm.engine.config.drafter.name,
         num_speculative_tokens=k,
         request_type=task,
     )
