@@ -13,7 +13,9 @@ FLAGS = [
     "-fno-math-errno",
     # A product and a sum are fused only where the code says so: equal bits wherever it is inlined.
     "-ffp-contract=off",
-    "-Wno-maybe-uninitialized",  # false alarms inside of GCC 12's own headers
+    # False alarms inside of GCC 12's own headers.
+    "-Wno-maybe-uninitialized",
+    "-Wno-uninitialized",
 ]
 PROCESSORS = {
     "avx512": [

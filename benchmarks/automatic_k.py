@@ -7,6 +7,9 @@ All ways answer each prompt greedily, one request at a time, and the order is tu
 round to round. Times are those of decoding, from the first token on. The best fixed k of a task is
 chosen by the *other* rounds and judged by the one at hand: chosen and judged by the same times,
 the best of many noisy ones would look faster than any of them is.
+
+``auto`` chooses k for the drafter that is named, as the fixed ones do. ``routed`` may choose among
+that drafter's parts besides, and now and then explores one.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from outpace.engine.ticket import Ticket
 from outpace.request import Request
 from peers import prompts as workload
 
-PLAIN, AUTO = "0", "auto"
+PLAIN, AUTO, ROUTED = "0", "auto", "routed"
 _NUMBERS = count()
 # One round's seconds of decoding, by task and way.
 Seconds = dict[str, dict[str, float]]
@@ -37,14 +40,13 @@ def ask(
     llm: LLM, task: str, prompt: list[int], way: str, tokens: int
 ) -> tuple[float, tuple[int, ...]]:
     """Seconds from the first token to the last, and all of them."""
-    k = None if way == AUTO else int(way)
+    k = None if way in (AUTO, ROUTED) else int(way)
     params = SamplingParams(max_tokens=tokens)
     request = Request(
         f"{next(_NUMBERS)}",
         tuple(prompt),
         params,
-        # With a fixed k it is the drafter as a whole; an automatic one may choose among its parts.
-        drafter=None if way == AUTO else llm.engine.config.drafter.name,
+        drafter=None if way == ROUTED else llm.engine.config.drafter.name,
         num_speculative_tokens=k,
         request_type=task,
     )
@@ -102,6 +104,8 @@ def judge(rounds: list[Seconds], fixed: list[str]) -> list[dict[str, object]]:
                 "best_fixed_over_plain": median(o[task][PLAIN] / o[task][b] for o, b in pairs),
                 "auto_over_plain": median(o[task][PLAIN] / o[task][AUTO] for o in rounds),
                 "auto_over_best_fixed": median(o[task][b] / o[task][AUTO] for o, b in pairs),
+                "routed_over_plain": median(o[task][PLAIN] / o[task][ROUTED] for o in rounds),
+                "routed_over_best_fixed": median(o[task][b] / o[task][ROUTED] for o, b in pairs),
             }
         )
     return rows
@@ -109,8 +113,11 @@ def judge(rounds: list[Seconds], fixed: list[str]) -> list[dict[str, object]]:
 
 def show(rows: list[dict[str, object]], title: str) -> None:
     table = Table(title=title)
-    for name in ("task", "best fixed k", "its speed-up", "auto's speed-up", "auto against it"):
+    for name in ("task", "best fixed k", "its speed-up"):
         table.add_column(name)
+    for way in (AUTO, ROUTED):
+        table.add_column(f"{way}'s speed-up")
+        table.add_column(f"{way} against it")
     for row in rows:
         ratios = [f"{row[key]:.2f}" for key in list(row)[2:]]
         table.add_row(str(row["task"]), ", ".join(row["best_k"]), *ratios)  # type: ignore[arg-type]
@@ -143,7 +150,7 @@ def main() -> None:
         (task, llm.tokenizer.encode_chat([{"role": "user", "content": text}]))
         for task, text in picked
     ]
-    ways = [*fixed, AUTO]
+    ways = [*fixed, AUTO, ROUTED]
     for way in ways:
         ask(llm, *prompts[0], way, 16)  # what is first pays for what all share
     rounds: list[Seconds] = []

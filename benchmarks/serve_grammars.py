@@ -37,6 +37,7 @@ QUESTIONS = (
     "Fill this in as you like.",
 )
 MAX_TOKENS = 600
+LONGEST_STRING = 40
 
 
 class Steps:
@@ -80,13 +81,18 @@ def body(number: int, compact: bool) -> dict[str, Any]:
 
 
 def ending(schema: Any) -> Any:
-    """The same with integers for numbers, which may have digits without an end."""
+    """The same, but that every value ends: a small model may repeat letters or digits for ever."""
     if isinstance(schema, list):
         return [ending(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     changed = {name: ending(value) for name, value in schema.items()}
-    return changed | {"type": "integer"} if schema.get("type") == "number" else changed
+    match schema.get("type"):
+        case "number" | "integer":
+            changed = {"minimum": -999_999, "maximum": 999_999} | changed | {"type": "integer"}
+        case "string" if "pattern" not in schema:
+            changed.setdefault("maxLength", LONGEST_STRING)
+    return changed
 
 
 def ask_all(server: Running, bodies: list[dict[str, Any]], clients: int) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ inline void rotate_row(const Step& s, int row, typename C::Number* queries) {
     Number* target = is_query ? queries + (size_t(row) * shape.heads + head) * width
                               : cache + size_t(head - shape.heads) * width;
     alignas(64) float y[kWidest];
-    std::memcpy(y, x, width * sizeof(float));
+    for (int i = 0; i < width; i += 16) store(y + i, load(x + i));
     const float* norm = is_query ? s.query_norm : s.key_norm;
     if (!is_value && norm) {
       const float inverse = inputs::inverse_rms(x, width, s.eps);

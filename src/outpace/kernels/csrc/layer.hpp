@@ -35,7 +35,7 @@ inline size_t workspace(const linear::Weight& weight, int rows) {
 
 // Numbers up to which each thread prepares all rows for itself: that takes less time than to wait
 // for one another and to fetch what others have prepared.
-constexpr int kPreparedAlone = 2048;
+constexpr int kPreparedAlone = 6144;
 
 // Called by every thread of a team. The result is whole after the team's next barrier. ``out`` must
 // not overlap ``x``: one thread may be writing while another still reads.

@@ -16,7 +16,6 @@ namespace linear {
 using namespace simd;
 
 constexpr int kPanel = 32;       // output channels
-constexpr int kAhead = 6144;     // bytes to prefetch ahead: as many as come in some 150 ns
 constexpr int kByteGroup = 64;   // inputs that share an activation scale under int8 by channel
 
 // How weights are stored, and what the inputs are turned into for them.
@@ -29,8 +28,21 @@ enum Kind {
   kNibbleOffset  // uint4, a scale and an offset for each group; inputs int8
 };
 
-inline bool takes_bytes(Kind kind) { return kind >= kByteChannel; }
-inline bool is_nibble(Kind kind) { return kind == kNibbleEven || kind == kNibbleOffset; }
+constexpr bool takes_bytes(Kind kind) { return kind >= kByteChannel; }
+constexpr bool is_nibble(Kind kind) { return kind == kNibbleEven || kind == kNibbleOffset; }
+
+// Asks for the weights that come soon. With few rows the processor's own prefetching into the
+// second cache is nearly as fast as memory, and only wants to be helped over its pauses; the longer
+// the rows take, the earlier the lines have to be under way. Where scales lie between the values
+// that is best done into the first cache. All of it is measured, and changes no result.
+template <Kind K, int R>
+inline void expect(const void* p) {
+  const uint8_t* at = static_cast<const uint8_t*>(p);
+  constexpr bool has_gaps = K == kByteGroups || is_nibble(K);
+  if (R <= (is_nibble(K) ? 2 : 4)) prefetch_second(at + 640);
+  else if (has_gaps) prefetch_first(at + 6144);
+  else prefetch_second(at + 8192);
+}
 
 struct Weight {
   Kind kind;
@@ -76,8 +88,8 @@ inline void tile_float(const Weight& w, const float* p, const Inputs& x, int row
     in[r] = reinterpret_cast<const float*>(x.values + (row + r) * x.row_bytes);
   }
   for (int k = 0; k < w.inputs; k++, p += kPanel) {
-    prefetch(reinterpret_cast<const uint8_t*>(p) + kAhead);
-    prefetch(reinterpret_cast<const uint8_t*>(p) + kAhead + 64);
+    expect<kFloat, R>(p);
+    expect<kFloat, R>(p + 16);
     const F32 a = load(p), b = load(p + 16);
     for (int r = 0; r < R; r++) {
       const F32 v = fill(in[r][k]);
@@ -98,8 +110,8 @@ inline void tile_bfloat(const Weight& w, const uint16_t* p, const Inputs& x, int
     in[r] = reinterpret_cast<const uint16_t*>(x.values + (row + r) * x.row_bytes);
   }
   for (int k = 0; k < w.inputs; k += 2, p += 2 * kPanel) {
-    prefetch(reinterpret_cast<const uint8_t*>(p) + kAhead);
-    prefetch(reinterpret_cast<const uint8_t*>(p) + kAhead + 64);
+    expect<kBfloat, R>(p);
+    expect<kBfloat, R>(p + kPanel);
     const Pairs a = load_pairs(p), b = load_pairs(p + kPanel);
     for (int r = 0; r < R; r++) {
       const Pairs v = fill_pair(in[r] + k);
@@ -129,14 +141,14 @@ inline void tile_bytes(const Weight& w, const uint8_t* p, const Inputs& x, int r
       dot[r][0] = dot[r][1] = fill_i32(-middle * x.sums[(row + r) * x.groups + g]);
     for (int q = 0; q < w.group; q += 4) {
       Quads a, b;
-      prefetch(p + kAhead);
+      expect<K, R>(p);
       if (nibbles) {
         const Quads both = load_quads(p);
         a = low_nibbles(both);
         b = high_nibbles(both);
         p += 64;
       } else {
-        prefetch(p + kAhead + 64);
+        expect<K, R>(p + 64);
         a = load_quads(p);
         b = load_quads(p + 64);
         p += 128;
@@ -180,24 +192,25 @@ inline void tile_bytes(const Weight& w, const uint8_t* p, const Inputs& x, int r
     for (int c = 0; c < 2; c++) store(out + r * kPanel + 16 * c, acc[r][c]);
 }
 
-template <int R>
+template <Kind K, int R>
 inline void tile(const Weight& w, int panel, const Inputs& x, int row, float* out) {
   const uint8_t* p = w.panel(panel);
-  switch (w.kind) {
-    case kFloat: return tile_float<R>(w, reinterpret_cast<const float*>(p), x, row, out);
-    case kBfloat: return tile_bfloat<R>(w, reinterpret_cast<const uint16_t*>(p), x, row, out);
-    case kByteChannel: return tile_bytes<kByteChannel, R>(w, p, x, row, out);
-    case kByteGroups: return tile_bytes<kByteGroups, R>(w, p, x, row, out);
-    case kNibbleEven: return tile_bytes<kNibbleEven, R>(w, p, x, row, out);
-    case kNibbleOffset: return tile_bytes<kNibbleOffset, R>(w, p, x, row, out);
-  }
+  if constexpr (K == kFloat)
+    tile_float<R>(w, reinterpret_cast<const float*>(p), x, row, out);
+  else if constexpr (K == kBfloat)
+    tile_bfloat<R>(w, reinterpret_cast<const uint16_t*>(p), x, row, out);
+  else
+    tile_bytes<K, R>(w, p, x, row, out);
 }
 
-template <int R = kMostRows>
+// Rows that a kind does at once: bytes have sums of whole numbers and of floats to keep.
+constexpr int most_rows(Kind kind) { return takes_bytes(kind) ? kMostByteRows : kMostRows; }
+
+template <Kind K, int R = most_rows(K)>
 inline void tile_rows(const Weight& w, int panel, const Inputs& x, int row, int count, float* out) {
   if constexpr (R > 1)
-    if (count < R) return tile_rows<R - 1>(w, panel, x, row, count, out);
-  tile<R>(w, panel, x, row, out);
+    if (count < R) return tile_rows<K, R - 1>(w, panel, x, row, count, out);
+  tile<K, R>(w, panel, x, row, out);
 }
 
 // Where results go: ``out[row][channel]`` is set, or added to.
@@ -218,17 +231,30 @@ inline void put(const Outputs& out, int row, int first, int count, const float* 
 }
 
 // The panels [begin, end), for all rows: each panel stays in the cache while the rows pass.
-inline void multiply(const Weight& w, const Inputs& x, int rows, int begin, int end,
-                     const Outputs& out) {
-  alignas(64) float result[kMostRows * kPanel];
-  const int tiles = (rows + kMostRows - 1) / kMostRows;
+template <Kind K>
+inline void multiply_kind(const Weight& w, const Inputs& x, int rows, int begin, int end,
+                          const Outputs& out) {
+  alignas(64) float result[most_rows(K) * kPanel];
+  const int tiles = (rows + most_rows(K) - 1) / most_rows(K);
   for (int panel = begin; panel < end; panel++) {
     const int first = panel * kPanel, count = std::min(kPanel, w.outputs - first);
     for (int t = 0; t < tiles; t++) {
       const int row = int64_t(rows) * t / tiles, stop = int64_t(rows) * (t + 1) / tiles;
-      tile_rows(w, panel, x, row, stop - row, result);
+      tile_rows<K>(w, panel, x, row, stop - row, result);
       for (int r = row; r < stop; r++) put(out, r, first, count, result + (r - row) * kPanel);
     }
+  }
+}
+
+inline void multiply(const Weight& w, const Inputs& x, int rows, int begin, int end,
+                     const Outputs& out) {
+  switch (w.kind) {
+    case kFloat: return multiply_kind<kFloat>(w, x, rows, begin, end, out);
+    case kBfloat: return multiply_kind<kBfloat>(w, x, rows, begin, end, out);
+    case kByteChannel: return multiply_kind<kByteChannel>(w, x, rows, begin, end, out);
+    case kByteGroups: return multiply_kind<kByteGroups>(w, x, rows, begin, end, out);
+    case kNibbleEven: return multiply_kind<kNibbleEven>(w, x, rows, begin, end, out);
+    case kNibbleOffset: return multiply_kind<kNibbleOffset>(w, x, rows, begin, end, out);
   }
 }
 

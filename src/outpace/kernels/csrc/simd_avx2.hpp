@@ -11,7 +11,9 @@
 namespace simd {
 
 constexpr const char* kName = "avx2";
-constexpr int kMostRows = 4;  // rows whose sums for 32 outputs about fit into the registers
+// Rows whose sums for 32 outputs about fit into the registers.
+constexpr int kMostRows = 4;
+constexpr int kMostByteRows = 4;
 
 struct F32 {
   __m256 low, high;
@@ -235,6 +237,12 @@ inline F32 between(F32 a, int begin, int end, float other) {
           between_half(a.high, _mm256_add_epi32(lanes, _mm256_set1_epi32(8)), begin, end, other)};
 }
 
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the first cache, or into the second.
+inline void prefetch_first(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+inline void prefetch_second(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 }  // namespace simd

@@ -7,7 +7,9 @@
 namespace simd {
 
 constexpr const char* kName = "avx512";
-constexpr int kMostRows = 8;  // rows whose sums for 32 outputs fit into the registers at once
+// Rows whose sums for 32 outputs fit into the registers at once.
+constexpr int kMostRows = 14;
+constexpr int kMostByteRows = 8;
 
 using F32 = __m512;
 using I32 = __m512i;
@@ -122,6 +124,12 @@ inline F32 between(F32 a, int begin, int end, float other) {
   return _mm512_mask_mov_ps(fill(other), mask, a);
 }
 
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the first cache, or into the second.
+inline void prefetch_first(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+inline void prefetch_second(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 }  // namespace simd
