@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from outpace.control.acceptance import found_share, leaning_on, reach
 from outpace.control.aftermath import Aftermath
@@ -32,6 +32,9 @@ from outpace.control.typed_acceptance import TypedAcceptance
 _TRIES_SHARE = 0.006
 # Answers of which fewer tokens are to come are short.
 _SHORT = 64
+# Steps for which chances hold at most, and tokens of the youngest sequence for each such step: to
+# weigh them takes time too, and new evidence changes them the less the more there was before.
+_STEPS_KEPT, _TOKENS_A_STEP_KEPT = 4, 8
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
@@ -42,6 +45,17 @@ _LOST = "drafting has cost this request too much already"
 
 # By the name of the source, in the order in which they are asked.
 _Chances = dict[str, Chance]
+# Sequences, each with the most that it may draft.
+_Free = Sequence[tuple[Candidate, int]]
+
+
+@dataclass(slots=True)
+class _Weighed:
+    """Chances that hold as long as the same sequences draft beside the same others."""
+
+    whose: tuple[object, ...]
+    chances: list[_Chances]
+    steps_left: int
 
 
 class AutomaticController:
@@ -84,6 +98,7 @@ class AutomaticController:
         self.aftermath = Aftermath(self.history, drift)
         self.plain_seconds = 0.0  # of the last step, had it drafted nothing
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
+        self._weighed = _Weighed((), [], 0)
 
     @property
     def cost(self) -> CostTable:
@@ -109,7 +124,7 @@ class AutomaticController:
             return budgets
         settled = [1 + budget.tokens for i, budget in enumerate(budgets) if i not in free]
         others = Others(sum(settled), len(settled))
-        chances = self._chances([(candidates[i], budgets[i].tokens) for i in free], others)
+        chances = self._kept_chances([(candidates[i], budgets[i].tokens) for i in free], others)
         longest = [max(one.length for one in some.values()) for some in chances]
         rows = others.rows + sum(longest) + len(free) - 1
         for i, some, length in zip(free, chances, longest, strict=True):
@@ -117,7 +132,25 @@ class AutomaticController:
             budgets[i] = self._settle(state, some, Others(rows - length, len(candidates) - 1))
         return budgets
 
-    def _chances(self, free: Sequence[tuple[Candidate, int]], others: Others) -> list[_Chances]:
+    def _kept_chances(self, free: _Free, others: Others) -> list[_Chances]:
+        """`_chances`, or those of a step before if little can have changed since."""
+        weighed = self._weighed
+        whose = (others, *((one.seq_id, _sources(one), most) for one, most in free))
+        if weighed.steps_left and weighed.whose == whose:
+            weighed.steps_left -= 1
+            return weighed.chances
+        chances = self._chances(free, others)
+        # A silent batch looks for a good moment to try, a draft model counts what it has missed:
+        # both are different in each step.
+        steady = len(free) == 1 or all(one.drafting for one in self._regimes.values())
+        names = {name for one, _ in free for name in _sources(one)}
+        steady = steady and all(self.costs.draft(name).table is None for name in names)
+        youngest = min(self._state(one.seq_id).emitted for one, _ in free)
+        steps = min(youngest // _TOKENS_A_STEP_KEPT, _STEPS_KEPT - 1) if steady else 0
+        self._weighed = _Weighed(whose, chances, steps)
+        return chances
+
+    def _chances(self, free: _Free, others: Others) -> list[_Chances]:
         """For each sequence its sources in order, each with the length that pays best.
 
         The first sources of all sequences are weighed against each other, then the second ones,
@@ -344,7 +377,10 @@ class AutomaticController:
             self._state(one.seq_id).book(lost * part / whole, one.emitted - 1)
 
     def _state(self, seq_id: int) -> SequenceState:
-        return self._sequences.setdefault(seq_id, SequenceState())
+        found = self._sequences.get(seq_id)
+        if found is None:
+            found = self._sequences[seq_id] = SequenceState()
+        return found
 
     def prospects(self, candidate: Candidate, sources: Sequence[str]) -> list[Prospect]:
         """What these sources could do for a sequence, with intervals."""

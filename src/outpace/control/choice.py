@@ -60,7 +60,10 @@ class Costs:
 
     def draft(self, name: str) -> DraftCost:
         """The costs of one drafter."""
-        return self.drafts.setdefault(name, DraftCost())
+        found = self.drafts.get(name)
+        if found is None:
+            found = self.drafts[name] = DraftCost()
+        return found
 
     def plain(self, contexts: Sequence[int], others: Others | None = None) -> float:
         """Seconds of a step in which these sequences draft nothing."""

@@ -96,7 +96,10 @@ class SequenceState:
 
     def source(self, name: str) -> SourceState:
         """A source's part, made when it is first asked for."""
-        return self.sources.setdefault(name, SourceState())
+        found = self.sources.get(name)
+        if found is None:
+            found = self.sources[name] = SourceState()
+        return found
 
     @property
     def has_lost_too_much(self) -> bool:

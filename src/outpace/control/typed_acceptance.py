@@ -264,7 +264,10 @@ class TypedAcceptance:
         wide.strength = likeliest_strength(groups, pooled.alpha(_PRIOR, _PRIOR_STRENGTH))
 
     def _source(self, name: str) -> _Source:
-        return self._sources.setdefault(name, _Source())
+        found = self._sources.get(name)
+        if found is None:
+            found = self._sources[name] = _Source()
+        return found
 
     def _cell(self, wide: _Source, request_type: str) -> _Cell:
         cell = wide.cells.get(request_type)
