@@ -38,10 +38,11 @@ constexpr bool is_nibble(Kind kind) { return kind == kNibbleEven || kind == kNib
 template <Kind K, int R>
 inline void expect(const void* p) {
   const uint8_t* at = static_cast<const uint8_t*>(p);
+  constexpr bool has_bytes = K == kByteChannel || K == kByteGroups;
   constexpr bool has_gaps = K == kByteGroups || is_nibble(K);
-  if (R <= (is_nibble(K) ? 2 : 4)) prefetch_second(at + 640);
+  if (R <= (has_bytes ? 4 : 2)) prefetch_second(at + 640);
   else if (has_gaps) prefetch_first(at + 6144);
-  else prefetch_second(at + 8192);
+  else prefetch_second(at + 6144);
 }
 
 struct Weight {
