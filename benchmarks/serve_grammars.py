@@ -90,7 +90,7 @@ def ending(schema: Any) -> Any:
     match schema.get("type"):
         case "number" | "integer":
             changed = {"minimum": -999_999, "maximum": 999_999} | changed | {"type": "integer"}
-        case "string" if "pattern" not in schema:
+        case "string":
             changed.setdefault("maxLength", LONGEST_STRING)
     return changed
 

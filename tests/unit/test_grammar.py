@@ -64,6 +64,12 @@ def test_a_grammar_is_complete_when_nothing_can_follow() -> None:
     assert not ended.open
 
 
+def test_white_space_is_free_but_does_not_go_on_for_ever() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
+    assert " " in allowed_texts(fed(Grammar.json_schema(schema), "{   "))
+    assert allowed_texts(fed(Grammar.json_schema(schema), "{    ")) == {'"'}
+
+
 def test_a_copy_runs_ahead_alone() -> None:
     matcher = fed(Grammar.regex("xy?z"), "x")
     before = allowed_texts(matcher)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 _KEPT = 64  # compiled grammars
-# White space between the parts of JSON is free, but a model must not get lost in it.
-_FREE_SPACE: Any = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,64}"}
+# White space between the parts of JSON: some, or a line break and an indentation. Small models get
+# lost in empty lines, where these are allowed.
+_FREE_SPACE: Any = {"whitespace_pattern": r"[\x20\x09]{0,4}|\x0D?\x0A[\x20\x09]{0,40}"}
 # What compiling may cost, and one mask: for what these let through there is a limit of time.
 _LIMITS = {
     "initial_lexer_fuel": 1_000_000,
