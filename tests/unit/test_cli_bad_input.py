@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,6 +165,16 @@ def test_demo_options(line: str, message: str, capsys: Any) -> None:
 def test_demo_refuses_a_rule_that_does_not_keep_tokens(capsys: Any) -> None:
     error = one_error(["demo", "--verification", "rejection"], capsys)
     assert error.startswith("verification = 'rejection': keeps the distribution")
+
+
+def test_the_package_is_the_command_too(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import outpace
+
+    monkeypatch.setattr(sys, "argv", ["outpace", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("outpace", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"outpace {outpace.__version__}\n"
 
 
 def test_version_and_help(capsys: Any) -> None:

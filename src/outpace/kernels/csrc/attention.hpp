@@ -101,19 +101,83 @@ inline F32 scores16(const float* const (&keys)[16], const float* query) {
   return sum_each(dots);
 }
 
-template <int V>
-inline F32 scores16(const uint16_t* const (&keys)[16], const uint16_t* query) {
-  constexpr int whole = V / 2;
-  Pairs q[whole + 1];
-  for (int v = 0; v < whole; v++) q[v] = load_pairs(query + 32 * v);
-  if (V % 2) q[whole] = load_half_pairs(query + 32 * whole);
-  F32 dots[16];
-  for (int i = 0; i < 16; i++) {
-    dots[i] = zero();
-    for (int v = 0; v < whole; v++) dots[i] = dot_pairs(dots[i], load_pairs(keys[i] + 32 * v), q[v]);
-    if (V % 2) dots[i] = dot_pairs(dots[i], load_half_pairs(keys[i] + 32 * whole), q[whole]);
+// The keys and values of one key head in one chunk, for rows that see the same slots there.
+template <class C, int V>
+struct Keys {
+  using Number = typename C::Number;
+  const Number* keys[kChunk];
+  const Number* values[kChunk];
+  alignas(64) uint16_t pairs[V * 8][kChunk][2];  // two numbers of each key side by side; of bf16
+  int row;    // whose they are
+  int count;  // how many; 0: none yet
+};
+
+// How many keys of a chunk a row sees, but for its window.
+inline int seen(const Row& view, int chunk) {
+  return std::max(std::min(view.length - chunk * kChunk, kChunk), 0);
+}
+
+template <class C, int V>
+inline bool has(const Keys<C, V>& keys, const Step& s, int row, int chunk) {
+  const int count = seen(s.views[row], chunk), at = chunk * kChunk;
+  if (count > keys.count) return false;
+  const int mine = s.views[row].first, theirs = s.views[keys.row].first;
+  return mine == theirs ||
+         std::memcmp(s.slots + mine + at, s.slots + theirs + at, count * sizeof(int32_t)) == 0;
+}
+
+// As many keys as ``row`` sees, or a later one of the rows before ``last`` with the same slots.
+template <class C, int V>
+inline void take(Keys<C, V>& keys, const Step& s, int row, int last, int kv_head, int chunk) {
+  using Number = typename C::Number;
+  const Shape& shape = s.shape;
+  const int first = s.views[row].first;
+  keys.row = row;
+  keys.count = 0;
+  for (int r = row; r < last; r++)
+    if (s.views[r].first == first) keys.count = std::max(keys.count, seen(s.views[r], chunk));
+  const size_t stride = size_t(2) * shape.kv_heads * shape.width;
+  const Number* base = reinterpret_cast<const Number*>(s.cache) + size_t(kv_head) * shape.width;
+  for (int j = 0; j < (keys.count + 15) / 16 * 16; j++) {
+    const int64_t slot = j < keys.count ? s.slots[first + chunk * kChunk + j] : 0;
+    keys.keys[j] = base + slot * stride;
+    keys.values[j] = keys.keys[j] + size_t(shape.kv_heads) * shape.width;
   }
-  return sum_each(dots);
+  if constexpr (sizeof(Number) == 2)
+    for (int j = 0; j < keys.count; j += 16)
+      for (int at = 0; at < V * 8; at += 16)
+        turn(reinterpret_cast<const uint16_t* const(&)[16]>(keys.keys[j]), 2 * at,
+             std::min(16, V * 8 - at), &keys.pairs[at][j][0], 2 * kChunk);
+}
+
+// Scores of 16 B keys: for each the products are added pair by pair.
+template <int B, int V>
+inline void scores_of(const Keys<Bfloat, V>& keys, int j, const uint16_t* query, float* out) {
+  F32 dots[B];
+  for (int b = 0; b < B; b++) dots[b] = zero();
+  for (int i = 0; i < V * 8; i++) {
+    const Pairs q = fill_pair(query + 2 * i);
+    for (int b = 0; b < B; b++)
+      dots[b] = dot_pairs(dots[b], load_pairs(&keys.pairs[i][j + 16 * b][0]), q);
+  }
+  for (int b = 0; b < B; b++) store(out + 16 * b, dots[b]);
+}
+
+template <int V>
+inline void scores(const Keys<Bfloat, V>& keys, int from, int to, const uint16_t* query,
+                   float* out) {
+  int j = from;
+  for (; j + 16 * kScoredBlocks <= to; j += 16 * kScoredBlocks)
+    scores_of<kScoredBlocks>(keys, j, query, out + j);
+  for (; j + 32 <= to; j += 32) scores_of<2>(keys, j, query, out + j);
+  for (; j < to; j += 16) scores_of<1>(keys, j, query, out + j);
+}
+
+template <int V>
+inline void scores(const Keys<Float, V>& keys, int from, int to, const float* query, float* out) {
+  for (int j = from; j < to; j += 16)
+    store(out + j,
+          scores16<V>(reinterpret_cast<const float* const(&)[16]>(keys.keys[j]), query));
 }
 
 // For Q heads of one row: the sum of values weighted by ``weights[head][position in the chunk]``.
@@ -165,38 +229,30 @@ inline void fold(Part& state, const Part& more, int width) {
   state.most = most;
 }
 
-// One row, all query heads of one key head, the positions of one chunk.
+// One row, all query heads of one key head, the positions of one chunk. ``keys`` are those that the
+// row before had; ``last`` is the end of the rows that may share them.
 template <class C, int V>
-inline void attend_chunk(const Step& s, int row, int kv_head, int chunk,
-                         const typename C::Number* queries, Part* parts) {
-  using Number = typename C::Number;
+inline void attend_chunk(const Step& s, int row, int last, int kv_head, int chunk,
+                         const typename C::Number* queries, Keys<C, V>& keys, Part* parts) {
   const Shape& shape = s.shape;
   const int group = shape.group(), first = chunk * kChunk;
   const Row& view = s.views[row];
-  const int stop = std::min(view.length - first, kChunk);
+  const int stop = seen(view, chunk);
   const int start = s.window ? std::max(0, view.length - s.window - first) : 0;
   for (int h = 0; h < group; h++) begin(parts[h], shape.width);
   if (start >= stop) return;
-  const size_t stride = size_t(2) * shape.kv_heads * shape.width;
-  const Number* base = reinterpret_cast<const Number*>(s.cache) + size_t(kv_head) * shape.width;
-  const Number* keys[kChunk];
-  const Number* values[kChunk];
+  if (!has(keys, s, row, chunk)) take(keys, s, row, last, kv_head, chunk);
   const int from = start / 16 * 16, to = (stop + 15) / 16 * 16;
-  for (int j = from; j < to; j++) {
-    const int64_t slot = j < stop ? s.slots[view.first + first + j] : 0;
-    keys[j] = base + slot * stride;
-    values[j] = keys[j] + size_t(shape.kv_heads) * shape.width;
-  }
   constexpr int kMostGroup = 16;
   alignas(64) float weights[kMostGroup * kChunk];
   const float hidden = -std::numeric_limits<float>::infinity();
-  const Number* query = queries + (size_t(row) * shape.heads + kv_head * group) * shape.width;
-  for (int j = from; j < to; j += 16) {
-    const Number* const(&some)[16] = *reinterpret_cast<const Number* const(*)[16]>(keys + j);
-    const int low = std::max(start - j, 0), high = std::min(stop - j, 16);
-    for (int h = 0; h < group; h++) {
-      const F32 dots = mul(scores16<V>(some, query + h * shape.width), fill(s.scale));
-      store(weights + h * kChunk + j, between(dots, low, high, hidden));
+  const auto* query = queries + (size_t(row) * shape.heads + kv_head * group) * shape.width;
+  for (int h = 0; h < group; h++) {
+    float* w = weights + h * kChunk;
+    scores<V>(keys, from, to, query + h * shape.width, w);
+    for (int j = from; j < to; j += 16) {
+      const int low = std::max(start - j, 0), high = std::min(stop - j, 16);
+      store(w + j, between(mul(load(w + j), fill(s.scale)), low, high, hidden));
     }
   }
   for (int h = 0; h < group; h++) {
@@ -217,9 +273,9 @@ inline void attend_chunk(const Step& s, int row, int kv_head, int chunk,
   for (int h = 0; h < group;) {
     const int count = V <= 8 ? std::min(group - h, 3) : 1;
     const float* w = weights + h * kChunk;
-    if (count == 3) weigh<C, V, V <= 8 ? 3 : 1>(values, start, stop, w, sums);
-    else if (count == 2) weigh<C, V, V <= 8 ? 2 : 1>(values, start, stop, w, sums);
-    else weigh<C, V, 1>(values, start, stop, w, sums);
+    if (count == 3) weigh<C, V, V <= 8 ? 3 : 1>(keys.values, start, stop, w, sums);
+    else if (count == 2) weigh<C, V, V <= 8 ? 2 : 1>(keys.values, start, stop, w, sums);
+    else weigh<C, V, 1>(keys.values, start, stop, w, sums);
     for (int q = 0; q < count; q++)
       std::memcpy(parts[h + q].values, sums + q * V * 16, V * 16 * sizeof(float));
     h += count;
@@ -234,6 +290,13 @@ inline void finish(const Step& s, int row, int head, const Part& part) {
 
 inline int chunks(const Row& view) { return (view.length + kChunk - 1) / kChunk; }
 
+// Room that the calling thread keeps.
+template <class C, int V>
+inline Keys<C, V>& own_keys() {
+  static thread_local threads::Scratch memory;
+  return *reinterpret_cast<Keys<C, V>*>(memory.get(sizeof(Keys<C, V>)));
+}
+
 // Without sharing: a thread takes a block of rows and a key head, and goes through the chunks.
 template <class C, int V>
 inline void attend_blocks(const Step& s, const typename C::Number* queries) {
@@ -246,16 +309,19 @@ inline void attend_blocks(const Step& s, const typename C::Number* queries) {
     static thread_local threads::Scratch memory;
     Part* state = reinterpret_cast<Part*>(memory.get((count + 1) * group * sizeof(Part)));
     Part* fresh = state + count * group;
+    Keys<C, V>& keys = own_keys<C, V>();
     int most = 0;
     for (int r = 0; r < count; r++) {
       most = std::max(most, chunks(s.views[first + r]));
       for (int h = 0; h < group; h++) begin(state[r * group + h], s.shape.width);
     }
-    for (int chunk = 0; chunk < most; chunk++)
+    for (int chunk = 0; chunk < most; chunk++) {
+      keys.count = 0;
       for (int r = 0; r < count; r++) {
-        attend_chunk<C, V>(s, first + r, kv_head, chunk, queries, fresh);
+        attend_chunk<C, V>(s, first + r, first + count, kv_head, chunk, queries, keys, fresh);
         for (int h = 0; h < group; h++) fold(state[r * group + h], fresh[h], s.shape.width);
       }
+    }
     for (int r = 0; r < count; r++)
       for (int h = 0; h < group; h++)
         finish(s, first + r, kv_head * group + h, state[r * group + h]);
@@ -269,8 +335,10 @@ inline void attend_shared(const Step& s, const typename C::Number* queries, int 
 #pragma omp for schedule(static, 1)
   for (int task = 0; task < most * kv_heads; task++) {
     const int chunk = task / kv_heads, kv_head = task % kv_heads;
+    Keys<C, V>& keys = own_keys<C, V>();
+    keys.count = 0;
     for (int row = 0; row < s.rows; row++)
-      attend_chunk<C, V>(s, row, kv_head, chunk, queries,
+      attend_chunk<C, V>(s, row, s.rows, kv_head, chunk, queries, keys,
                          parts + ((size_t(row) * kv_heads + kv_head) * most + chunk) * group);
   }
 #pragma omp for schedule(static)

@@ -14,6 +14,7 @@ constexpr const char* kName = "avx2";
 // Rows whose sums for 32 outputs about fit into the registers.
 constexpr int kMostRows = 4;
 constexpr int kMostByteRows = 4;
+constexpr int kScoredBlocks = 4;  // of 16 keys, whose scores are formed at once
 
 struct F32 {
   __m256 low, high;
@@ -198,9 +199,35 @@ inline I32 dot_nibbles(I32 acc, Quads nibbles, Quads signed_bytes) {
           dot_half_nibbles(acc.high, nibbles.high, signed_bytes.high)};
 }
 
-// Half of the pairs: the last 16 numbers of a row whose length is an odd multiple of 16.
-inline Pairs load_half_pairs(const uint16_t* p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_setzero_si256()};
+// Eight rows of eight pairs into columns.
+inline void turn_eight(const uint16_t* const* rows, int at, uint16_t* out, size_t stride) {
+  __m256i a[8], b[8];
+  for (int i = 0; i < 8; i++)
+    a[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i] + at));
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)  // then a[i + c] has the pairs c and 4 + c of 4 rows
+    for (int c = 0; c < 2; c++) {
+      a[i + 2 * c] = _mm256_unpacklo_epi64(b[i + c], b[i + 2 + c]);
+      a[i + 2 * c + 1] = _mm256_unpackhi_epi64(b[i + c], b[i + 2 + c]);
+    }
+  for (int c = 0; c < 4; c++) {
+    __m256i* first = reinterpret_cast<__m256i*>(out + c * stride);
+    __m256i* second = reinterpret_cast<__m256i*>(out + (4 + c) * stride);
+    _mm256_storeu_si256(first, _mm256_permute2x128_si256(a[c], a[4 + c], 0x20));
+    _mm256_storeu_si256(second, _mm256_permute2x128_si256(a[c], a[4 + c], 0x31));
+  }
+}
+
+// Turns ``count`` pairs (8 or 16), from number ``at`` on, of 16 rows each into columns: pair k of row
+// i goes to out[k * stride + 2 i].
+inline void turn(const uint16_t* const (&rows)[16], int at, int count, uint16_t* out,
+                 size_t stride) {
+  for (int k = 0; k < count; k += 8)
+    for (int i = 0; i < 16; i += 8)
+      turn_eight(rows + i, at + 2 * k, out + k * stride + 2 * i, stride);
 }
 
 // For halves of four vectors: in each 128 bits the four sums over these bits.

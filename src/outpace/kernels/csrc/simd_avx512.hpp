@@ -10,6 +10,7 @@ constexpr const char* kName = "avx512";
 // Rows whose sums for 32 outputs fit into the registers at once.
 constexpr int kMostRows = 14;
 constexpr int kMostByteRows = 8;
+constexpr int kScoredBlocks = 8;  // of 16 keys, whose scores are formed at once
 
 using F32 = __m512;
 using I32 = __m512i;
@@ -97,9 +98,33 @@ inline I32 dot_nibbles(I32 acc, Quads nibbles, Quads signed_bytes) {
   return dot_quads(acc, nibbles, signed_bytes);
 }
 
-// Half of that: the last 16 numbers of a row whose length is an odd multiple of 16.
-inline Pairs load_half_pairs(const uint16_t* p) {
-  return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+// Turns ``count`` pairs (8 or 16), from number ``at`` on, of 16 rows each into columns: pair k of row
+// i goes to out[k * stride + 2 i].
+inline void turn(const uint16_t* const (&rows)[16], int at, int count, uint16_t* out,
+                 size_t stride) {
+  const __mmask16 mask = count == 16 ? 0xffff : 0x00ff;
+  __m512i a[16], b[16];
+  for (int i = 0; i < 16; i++) a[i] = _mm512_maskz_loadu_epi32(mask, rows[i] + at);
+  for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)  // then a[i + c] has the pairs c, 4 + c, 8 + c, 12 + c of 4 rows
+    for (int c = 0; c < 2; c++) {
+      a[i + 2 * c] = _mm512_unpacklo_epi64(b[i + c], b[i + 2 + c]);
+      a[i + 2 * c + 1] = _mm512_unpackhi_epi64(b[i + c], b[i + 2 + c]);
+    }
+  for (int c = 0; c < 4; c++) {
+    const __m512i even[2] = {_mm512_shuffle_i32x4(a[c], a[4 + c], 0x88),
+                             _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88)};
+    const __m512i odd[2] = {_mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd),
+                            _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd)};
+    _mm512_storeu_si512(out + c * stride, _mm512_shuffle_i32x4(even[0], even[1], 0x88));
+    _mm512_storeu_si512(out + (4 + c) * stride, _mm512_shuffle_i32x4(odd[0], odd[1], 0x88));
+    if (count == 8) continue;
+    _mm512_storeu_si512(out + (8 + c) * stride, _mm512_shuffle_i32x4(even[0], even[1], 0xdd));
+    _mm512_storeu_si512(out + (12 + c) * stride, _mm512_shuffle_i32x4(odd[0], odd[1], 0xdd));
+  }
 }
 
 // Lane i of the result is the sum of the lanes of a[i].
