@@ -76,7 +76,7 @@ def _lane(strip: Strip, class_: str, across: Scale, top: float, axis: Axis) -> l
         f"median {number(middle)}{axis.unit}, "
         f"middle half {number(low)} to {number(high)}{axis.unit}, {len(ordered)} values"
     )
-    room = WIDTH - 30 - 5.6 * len(said)
+    room = WIDTH - 30 - 6.4 * len(said)
     parts = [
         label(_LEFT - 4, top + 12, shortened(strip.name, room), class_="group"),
         label(WIDTH - _RIGHT, top + 12, said, anchor="end", class_="tick"),
