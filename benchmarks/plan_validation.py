@@ -27,7 +27,7 @@ from rich.table import Table
 from outpace import LLM, SamplingParams
 from outpace.demo.kinds import kinds
 from outpace.engine.sequence import Sequence
-from outpace.plan.measured import HostWork, MeasuredSteps, load, measure_host
+from outpace.plan.measured import HostWork, MeasuredSteps, load_draft, measure_host
 from outpace.plan.mix import Mix, RequestType
 from outpace.plan.setting import WITHOUT_MODEL
 from outpace.plan.speedup import Pair, no_draft_model
@@ -135,7 +135,7 @@ def measure(args: argparse.Namespace) -> dict[str, object]:
     )
     small = None
     if not lookup:
-        small = load(args.draft, args.draft_dtype or args.dtype, most * length + 2048, args.threads)
+        small = load_draft(args.draft, args.draft_dtype, llm, most * length + 2048)
     prompts = _prompts(llm, max(most, _FEWEST), args.longest)
     host = measure_host(llm)
     name = args.draft if lookup else "model"

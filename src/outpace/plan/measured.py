@@ -10,7 +10,9 @@ import numpy as np
 import psutil
 import torch
 
+from outpace.config import Quantization
 from outpace.errors import InvalidValueError
+from outpace.kernels.native import kernels
 from outpace.llm import LLM
 from outpace.model.batch import Batch
 from outpace.model.runner import ModelRunner
@@ -116,7 +118,13 @@ def measure_host(llm: LLM, few: int = 1, many: int = 8, tokens: int = 24) -> Hos
     return HostWork(max(least - few * row, 0.0), row)
 
 
-def load(model: str, dtype: str, slots: int, threads: int | None) -> LLM:
+def load(
+    model: str,
+    dtype: str,
+    slots: int,
+    threads: int | None,
+    quantization: Quantization = "none",
+) -> LLM:
     """Load a model that decodes plainly, with a cache of so many tokens.
 
     Raises:
@@ -127,9 +135,27 @@ def load(model: str, dtype: str, slots: int, threads: int | None) -> LLM:
         "none",
         num_speculative_tokens=0,
         dtype=dtype,
+        quantization=quantization,
         kv_cache_tokens=slots,
         threads=threads,
     )
+
+
+def load_draft(model: str, dtype: str | None, target: LLM, slots: int) -> LLM:
+    """Load a draft model as an engine does by default: int4, where that computes.
+
+    Its head has all tokens, where an engine's leaves out rare ones.
+
+    Args:
+        model: as of `load`.
+        dtype: its precision if it is not the default one.
+        target: beside which it would draft.
+        slots: as of `load`.
+    """
+    config = target.engine.config
+    packs = dtype is None and bool(kernels().name) and not torch.cuda.is_available()
+    quantization: Quantization = "int4" if packs else "none"
+    return load(model, dtype or config.dtype, slots, config.threads, quantization)
 
 
 def measured_setting(
@@ -167,11 +193,12 @@ def measured_setting(
     draft_steps: StepTime = no_draft_model
     drafted: Deployed | None = None
     if draft not in WITHOUT_MODEL:
-        small = load(draft, draft_dtype or dtype, slots, threads)
+        small = load_draft(draft, draft_dtype, large, slots)
         # Between two draft steps a token is chosen for each row, as in a step of the target.
         work = HostWork(0.0, target_steps.host.row)
         draft_steps = MeasuredSteps(small.engine.runner, work)
-        drafted = _deployed(draft, small, draft_dtype or dtype)
+        packed = small.engine.config.quantization
+        drafted = _deployed(draft, small, packed if packed != "none" else draft_dtype or dtype)
     pair = Pair(target_steps, draft_steps, mix.fitted(context), context)
     shared = Memory(free, _deployed(target, large, dtype), drafted, context, reserve)
     return Setting(pair, shared, load_asked or Load(), max_k, batches)
