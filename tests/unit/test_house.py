@@ -30,6 +30,7 @@ FLOORS = [
     {"simulate", "train"},
     {"align"},
     {"cli"},
+    {"__main__"},
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from outpace.control.acceptance import found_share, leaning_on, reach
 from outpace.control.aftermath import Aftermath
@@ -27,14 +27,12 @@ from outpace.control.line import OnlineLine
 from outpace.control.regime import Regime
 from outpace.control.state import SHORTEST_PAUSE, SequenceState, SourceState
 from outpace.control.typed_acceptance import TypedAcceptance
+from outpace.control.weighed import Chances, Weighed
 
 # Failing tries may cost this share of the time, if they are cheap enough to come often.
 _TRIES_SHARE = 0.006
 # Answers of which fewer tokens are to come are short.
 _SHORT = 64
-# Steps for which chances hold at most, and tokens of the youngest sequence for each such step: to
-# weigh them takes time too, and new evidence changes them the less the more there was before.
-_STEPS_KEPT, _TOKENS_A_STEP_KEPT = 4, 8
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
@@ -43,19 +41,8 @@ _HOPELESS = "drafting would cost more than it brings even if it went as well as 
 _LOST = "drafting has cost this request too much already"
 
 
-# By the name of the source, in the order in which they are asked.
-_Chances = dict[str, Chance]
 # Sequences, each with the most that it may draft.
 _Free = Sequence[tuple[Candidate, int]]
-
-
-@dataclass(slots=True)
-class _Weighed:
-    """Chances that hold as long as the same sequences draft beside the same others."""
-
-    whose: tuple[object, ...]
-    chances: list[_Chances]
-    steps_left: int
 
 
 class AutomaticController:
@@ -98,7 +85,7 @@ class AutomaticController:
         self.aftermath = Aftermath(self.history, drift)
         self.plain_seconds = 0.0  # of the last step, had it drafted nothing
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
-        self._weighed = _Weighed((), [], 0)
+        self._weighed = Weighed()
 
     @property
     def cost(self) -> CostTable:
@@ -117,7 +104,8 @@ class AutomaticController:
             if candidate.requested is not None or not budgets[i].tokens:
                 continue
             if state.has_lost_too_much:
-                budgets[i] = _silenced(state)
+                state.silence()
+                budgets[i] = Budget(0, _LOST)
             else:
                 free.append(i)
         if not free:
@@ -132,31 +120,27 @@ class AutomaticController:
             budgets[i] = self._settle(state, some, Others(rows - length, len(candidates) - 1))
         return budgets
 
-    def _kept_chances(self, free: _Free, others: Others) -> list[_Chances]:
+    def _kept_chances(self, free: _Free, others: Others) -> list[Chances]:
         """`_chances`, or those of a step before if little can have changed since."""
-        weighed = self._weighed
         whose = (others, *((one.seq_id, _sources(one), most) for one, most in free))
-        if weighed.steps_left and weighed.whose == whose:
-            weighed.steps_left -= 1
-            return weighed.chances
-        chances = self._chances(free, others)
+        kept = self._weighed.of(whose)
+        if kept is not None:
+            return kept
         # A silent batch looks for a good moment to try, a draft model counts what it has missed:
         # both are different in each step.
         steady = len(free) == 1 or all(one.drafting for one in self._regimes.values())
         names = {name for one, _ in free for name in _sources(one)}
         steady = steady and all(self.costs.draft(name).table is None for name in names)
-        youngest = min(self._state(one.seq_id).emitted for one, _ in free)
-        steps = min(youngest // _TOKENS_A_STEP_KEPT, _STEPS_KEPT - 1) if steady else 0
-        self._weighed = _Weighed(whose, chances, steps)
-        return chances
+        tokens = min(self._state(one.seq_id).emitted for one, _ in free) if steady else 0
+        return self._weighed.keep(whose, self._chances(free, others), tokens)
 
-    def _chances(self, free: _Free, others: Others) -> list[_Chances]:
+    def _chances(self, free: _Free, others: Others) -> list[Chances]:
         """For each sequence its sources in order, each with the length that pays best.
 
         The first sources of all sequences are weighed against each other, then the second ones,
         and so on: a step has a draft of one source for each sequence.
         """
-        chances: list[_Chances] = [{} for _ in free]
+        chances: list[Chances] = [{} for _ in free]
         for place in range(max(len(_sources(candidate)) for candidate, _ in free)):
             here = [i for i, (one, _) in enumerate(free) if place < len(_sources(one))]
             names = [_sources(free[i][0])[place] for i in here]
@@ -211,7 +195,7 @@ class AutomaticController:
             more += costs.draft(name).seconds(wanted)
         return more / plain
 
-    def _drop_the_worse(self, some: _Chances, others: Others) -> None:
+    def _drop_the_worse(self, some: Chances, others: Others) -> None:
         """A source whose drafts promise less than those of the next ones only stands in the way."""
         best = 0.0
         for chance in reversed(some.values()):
@@ -251,7 +235,7 @@ class AutomaticController:
         emitted = self._state(candidate.seq_id).emitted
         return self.aftermath.lengths.expected_more(candidate.request_type, emitted, candidate.room)
 
-    def _settle(self, state: SequenceState, some: _Chances, others: Others) -> Budget:
+    def _settle(self, state: SequenceState, some: Chances, others: Others) -> Budget:
         """The chosen lengths, or nothing, or a try."""
         reason = ""
         for name, chance in some.items():
@@ -409,13 +393,3 @@ class AutomaticController:
 
 def _sources(candidate: Candidate) -> tuple[str, ...]:
     return candidate.sources or (candidate.drafter,)
-
-
-def _silenced(state: SequenceState) -> Budget:
-    """Nothing for a sequence that drafting has cost too much."""
-    for name in state.allowed:
-        source = state.source(name)
-        source.in_try = source.drafting = False
-        source.quiet += 1
-    state.allowed = dict.fromkeys(state.allowed, 0)
-    return Budget(0, _LOST)

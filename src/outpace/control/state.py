@@ -109,3 +109,11 @@ class SequenceState:
     def book(self, lost: float, gained: float) -> None:
         """Drafting cost so many plain steps, and brought so many tokens more than a plain step."""
         self.loss = max(self.loss + lost - gained, -_CREDIT)
+
+    def silence(self) -> None:
+        """Nothing is drafted for it in this step, whatever its sources promise."""
+        for name in self.allowed:
+            source = self.source(name)
+            source.in_try = source.drafting = False
+            source.quiet += 1
+        self.allowed = dict.fromkeys(self.allowed, 0)
