@@ -126,13 +126,14 @@ class AutomaticController:
         kept = self._weighed.of(whose)
         if kept is not None:
             return kept
+        chances = self._chances(free, others)
         # A silent batch looks for a good moment to try, a draft model counts what it has missed:
         # both are different in each step.
-        steady = len(free) == 1 or all(one.drafting for one in self._regimes.values())
+        drafts = len(free) == 1 or all(one.drafting for one in self._regimes.values())
         names = {name for one, _ in free for name in _sources(one)}
-        steady = steady and all(self.costs.draft(name).table is None for name in names)
+        steady = drafts and all(self.costs.draft(name).table is None for name in names)
         tokens = min(self._state(one.seq_id).emitted for one, _ in free) if steady else 0
-        return self._weighed.keep(whose, self._chances(free, others), tokens)
+        return self._weighed.keep(whose, chances, tokens)
 
     def _chances(self, free: _Free, others: Others) -> list[Chances]:
         """For each sequence its sources in order, each with the length that pays best.

@@ -120,7 +120,7 @@ class DrafterParts:
 
 
 def _find_draft(draft: ModelDraftConfig, config: EngineConfig, device: torch.device) -> Source:
-    quantization = draft.quantization or _draft_quantization(config, device)
+    quantization = draft.quantization or draft_quantization(config, device)
     return Source.find(draft.model, draft.dtype, quantization, config.group_size, device)
 
 
@@ -137,7 +137,8 @@ def calibration(runner: ModelRunner, folder: Path) -> Calibration:
     return Calibration(runner, folder, cache_folder())
 
 
-def _draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:
+def draft_quantization(config: EngineConfig, device: torch.device) -> Quantization:
+    """Of draft models that say nothing of their own: int4 unless asked otherwise, where it pays."""
     if config.draft_quantization != "auto":
         return config.draft_quantization
     return "int4" if device.type == "cpu" and kernels().name else "none"

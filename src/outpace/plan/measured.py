@@ -12,10 +12,10 @@ import torch
 
 from outpace.config import Quantization
 from outpace.errors import InvalidValueError
-from outpace.kernels.native import kernels
 from outpace.llm import LLM
 from outpace.model.batch import Batch
 from outpace.model.runner import ModelRunner
+from outpace.parts.drafter_parts import draft_quantization
 from outpace.plan.find import find_architecture
 from outpace.plan.forecast import Load, Setting
 from outpace.plan.memory import Deployed, Memory
@@ -142,7 +142,7 @@ def load(
 
 
 def load_draft(model: str, dtype: str | None, target: LLM, slots: int) -> LLM:
-    """Load a draft model as an engine does by default: int4, where that computes.
+    """Load a draft model in the precision in which an engine takes it by default.
 
     Its head has all tokens, where an engine's leaves out rare ones.
 
@@ -153,9 +153,10 @@ def load_draft(model: str, dtype: str | None, target: LLM, slots: int) -> LLM:
         slots: as of `load`.
     """
     config = target.engine.config
-    packs = dtype is None and bool(kernels().name) and not torch.cuda.is_available()
-    quantization: Quantization = "int4" if packs else "none"
-    return load(model, dtype or config.dtype, slots, config.threads, quantization)
+    if dtype is not None:
+        return load(model, dtype, slots, config.threads)
+    packed = draft_quantization(config, target.engine.runner.decoder.device)
+    return load(model, config.dtype, slots, config.threads, packed)
 
 
 def measured_setting(
