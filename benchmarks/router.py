@@ -41,7 +41,7 @@ from outpace.control.controller import Controller, FixedController
 from outpace.control.routed import RoutedController
 from outpace.control.router import Router
 from outpace.engine.drafting import Drafting
-from outpace.engine.menu import same_for_all
+from outpace.engine.menu import Menu
 from outpace.request import Request
 from outpace.spec.drafter import Ask, Seen
 from outpace.spec.drafters.none import NoneDrafter
@@ -243,7 +243,8 @@ def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
     actor = Actor(answers)
     # Requests begin with the engine's own drafter, whose place nobody takes here.
     actors = {"none": NoneDrafter(), "actor": actor, engine.config.drafter.name: NoneDrafter()}
-    engine.drafting = Drafting(actors, 2**31, same_for_all(("none", "actor")))
+    menu = Menu({(False, False): ("none", "actor")})
+    engine.drafting = Drafting(actors, 2**31, menu)
     result = {}
     for name, (honest, kinds, believed) in streams.items():
         actor.honest = honest
