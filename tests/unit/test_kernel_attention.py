@@ -46,11 +46,11 @@ class Step:
         lengths = torch.tensor([len(s) for s in slots])
         table = torch.stack((lengths.cumsum(0) - lengths, lengths), 1).int()
         out = torch.full((len(slots), self.shape.heads * self.shape.width), 3.5)
-        angles = (self.angles[0][rows].contiguous(), self.angles[1][rows].contiguous())
+        positions = torch.arange(len(self.slots))[rows].contiguous()
         attend(
             self.shape,
             self.qkv[rows].contiguous(),
-            angles,
+            (positions, *self.angles),
             self.norms,
             cache,
             torch.stack([s[-1] for s in slots]),

@@ -120,16 +120,20 @@ def _attends(module: ModuleType, dtype: torch.dtype) -> bool:
     shape, length, window = HeadShape(6, 2, 32), 150, 140
     qkv = torch.randn(2, shape.qkv_width, generator=generator)
     cache = torch.randn(length, 2, 2, 32, generator=generator).to(dtype)
-    still = (torch.ones(2, 16), torch.zeros(2, 16))  # no rotation
+    positions = torch.zeros(2, dtype=torch.int64)
+    still = (torch.ones(1, 16), torch.zeros(1, 16))  # no rotation
     targets = torch.tensor([length - 2, length - 1])
     seen = torch.tensor([[0, length - 1], [0, length]], dtype=torch.int32)
     slots = torch.arange(length, dtype=torch.int32)
     out = torch.zeros(2, 6 * 32)
     norms = (None, None, 0.0)
-    attend(shape, qkv, still, norms, cache, targets, (seen, slots), window, 0.2, out, module=module)
+    angles = (positions, *still)
+    attend(
+        shape, qkv, angles, norms, cache, targets, (seen, slots), window, 0.2, out, module=module
+    )
     key, value = cache.float().permute(1, 2, 0, 3).repeat_interleave(3, 1).unbind(0)
-    positions = torch.arange(length)
-    mask = (positions < seen[:, 1:]) & (positions >= seen[:, 1:] - window)
+    keys_at = torch.arange(length)
+    mask = (keys_at < seen[:, 1:]) & (keys_at >= seen[:, 1:] - window)
     query = qkv[:, : 6 * 32].view(2, 6, 32).transpose(0, 1)
     expected = F.scaled_dot_product_attention(query, key, value, mask, scale=0.2)
     return torch.allclose(out, expected.transpose(0, 1).reshape(2, -1), rtol=0.05, atol=0.05)
@@ -218,7 +222,7 @@ def attention_fits(shape: HeadShape) -> bool:
 def attend(
     shape: HeadShape,
     qkv: Tensor,
-    angles: tuple[Tensor, Tensor],
+    angles: tuple[Tensor, Tensor, Tensor],
     norms: tuple[Tensor | None, Tensor | None, float],
     cache: Tensor,
     targets: Tensor,
@@ -234,7 +238,7 @@ def attend(
     Args:
         shape: of the heads.
         qkv: ``[N, (H + 2 Hkv) * D]`` float32.
-        angles: cosines and sines, ``[N, D / 2]`` float32 each.
+        angles: positions ``[N]`` int64; cosines and sines by position, ``[P, D / 2]`` float32.
         norms: weights ``[D]`` of the norms of queries and keys, if any, and their epsilon.
         cache: ``[slots, 2, Hkv, D]``, bf16 or float32.
         targets: ``[N]`` int64, the slots that are written.
@@ -257,6 +261,7 @@ def attend(
         qkv.data_ptr(),
         angles[0].data_ptr(),
         angles[1].data_ptr(),
+        angles[2].data_ptr(),
         address(norms[0]),
         address(norms[1]),
         norms[2],

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from outpace.kernels.native import HeadShape, KernelLinear, address, kernels
 
+# The arguments of a linear layer that is not there.
+_NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
@@ -23,6 +26,7 @@ class Layer:
         output: of the attended values, added to the stream.
         gate_up: of the normed stream to the gate and what it lets through.
         down: of silu(gate) * up, added to the stream.
+        beside: of another input than the stream, added to queries, keys and values; or None.
     """
 
     qkv: KernelLinear
@@ -32,12 +36,15 @@ class Layer:
     output: KernelLinear
     gate_up: KernelLinear
     down: KernelLinear
+    beside: KernelLinear | None = None
 
     @property
     def arguments(self) -> tuple[float, ...]:
         """As the compiled code wants them."""
-        linears = (self.qkv, self.output, self.gate_up, self.down)
-        values = [value for linear in linears for value in linear.arguments]
+        beside = _NOTHING if self.beside is None else self.beside.arguments
+        linears = (self.output, self.gate_up, self.down)
+        values = [*self.qkv.arguments, *beside]
+        values += [value for linear in linears for value in linear.arguments]
         return (*values, address(self.query_norm), address(self.key_norm), self.window)
 
 
@@ -46,12 +53,14 @@ class Seen:
     """What the rows of a batch are to the attention; the same in every layer.
 
     Attributes:
-        angles: cosines and sines ``[N, head width / 2]`` float32 of the rows' positions.
+        positions: ``[N]`` int64.
+        angles: cosines and sines ``[P, head width / 2]`` float32, by position.
         targets: ``[N]`` int64, the slots that are written.
         rows: ``[N, 2]`` int32, where in ``slots`` a row's slots begin and how many they are.
         slots: int32, in the order of their positions.
     """
 
+    positions: Tensor
     angles: tuple[Tensor, Tensor]
     targets: Tensor
     rows: Tensor
@@ -82,7 +91,14 @@ class KernelStack:
             shape.heads, shape.kv_heads, shape.width, eps, scale, *values
         )
 
-    def __call__(self, stream: Tensor, seen: Seen, caches: Sequence[Tensor], first: int) -> None:
+    def __call__(
+        self,
+        stream: Tensor,
+        seen: Seen,
+        caches: Sequence[Tensor],
+        first: int = 0,
+        beside: Tensor | None = None,
+    ) -> None:
         """Run the layers from ``first`` on, as many as there are caches.
 
         Args:
@@ -90,6 +106,7 @@ class KernelStack:
             seen: the rows.
             caches: ``[slots, 2, Hkv, D]`` each, all bf16 or all float32.
             first: the first layer.
+            beside: ``[N, n]`` float32 with contiguous rows, for layers with another input.
         """
         if not caches:
             return
@@ -100,8 +117,11 @@ class KernelStack:
             stream.shape[0],
             stream.data_ptr(),
             stream.stride(0),
+            address(beside),
+            0 if beside is None else beside.stride(0),
             self._inner_size,
             caches[0].dtype == torch.bfloat16,
+            seen.positions.data_ptr(),
             seen.angles[0].data_ptr(),
             seen.angles[1].data_ptr(),
             seen.targets.data_ptr(),

@@ -9,13 +9,19 @@ import torch
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
-from outpace.kernels.native import HeadShape, KernelLinear, Source, attention_fits, kernels
+from outpace.kernels.native import (
+    HeadShape,
+    KernelLinear,
+    Source,
+    attention_fits,
+    kernels,
+)
 from outpace.kernels.packing import Format, Packed
+from outpace.kernels.rows import KernelNorm, KernelTable
 from outpace.kernels.stack import KernelStack, Layer
 from outpace.model.batch import Batch, joined
 from outpace.model.config import ModelConfig
 from outpace.model.decoder import Hidden, joined_taps
-from outpace.model.layers import make_norm
 from outpace.model.precision import Precision
 from outpace.model.rope import Rope
 from outpace.model.rows_seen import rows_seen
@@ -60,7 +66,7 @@ class NativeDecoder:
         self.kernels = f"compiled for {kernels().name}"
         maker = _Maker(source, precision, config.rms_norm_eps)
         layers = [_make_layer(maker, config, layer) for layer in range(config.num_layers)]
-        self._norm = make_norm(maker.tensor("model.norm.weight"), config.rms_norm_eps)
+        self._norm = KernelNorm(maker.tensor("model.norm.weight"), config.rms_norm_eps)
         head = maker.packed(config.head_name, format=precision.head)
         self.weight_bytes = maker.bytes_packed
         self._head_tokens: Tensor | None = None
@@ -70,9 +76,10 @@ class NativeDecoder:
             self._head = KernelLinear(narrow)
         else:
             self._head = KernelLinear(head)
-        self._embedding = head  # a table of its own is not read by a pass, but for a few rows
+        table = head  # one of its own is not read by a pass, but for a few rows
         if not config.tie_word_embeddings:
-            self._embedding = maker.packed(config.embedding_name, format=precision.head)
+            table = maker.packed(config.embedding_name, format=precision.head)
+        self._embedding = KernelTable(table)
         self._rope = Rope(
             config.head_dim,
             config.rope_theta,
@@ -111,7 +118,7 @@ class NativeDecoder:
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """See ``Decoder.embed``."""
-        return self._embedding.rows(token_ids)
+        return self._embedding(token_ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: ``hidden [R, hidden] -> [R, vocab]`` in float32, for any R."""

@@ -104,7 +104,7 @@ class Rope:
         self._dtype = dtype
         self._device = device
         self._max_positions = max_positions
-        self._table = self._piece(0)
+        self._cosines, self._sines = self._piece(0)
         self._grow(min(max_positions, _COVERED_AT_START))
 
     def lookup(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,21 +114,27 @@ class Rope:
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines at ``positions [N]``: ``[N, head_dim / 2]`` each."""
-        if self._max_positions > self._table.shape[0]:
+        cosines, sines = self.tables(positions)
+        return cosines.index_select(0, positions), sines.index_select(0, positions)
+
+    def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines by position, as far as ``positions`` at least."""
+        if self._max_positions > len(self._cosines):
             self._grow(int(positions.max()) + 1)
-        cosine, sine = self._table.index_select(0, positions).chunk(2, -1)
-        return cosine.contiguous(), sine.contiguous()
+        return self._cosines, self._sines
 
     def _grow(self, count: int) -> None:
-        start = self._table.shape[0]
+        start = len(self._cosines)
         pieces = [self._piece(first) for first in range(start, count, _PIECE)]
         if pieces:
-            self._table = torch.cat([self._table, *pieces])
+            self._cosines = torch.cat([self._cosines, *(cosines for cosines, _ in pieces)])
+            self._sines = torch.cat([self._sines, *(sines for _, sines in pieces)])
 
-    def _piece(self, first: int) -> Tensor:
+    def _piece(self, first: int) -> tuple[Tensor, Tensor]:
         positions = torch.arange(first, first + _PIECE, dtype=torch.float32)
         angles = torch.outer(positions, self._frequencies)
-        return torch.cat((angles.cos(), angles.sin()), -1).to(self._device, self._dtype)
+        to = self._device, self._dtype
+        return angles.cos().to(*to), angles.sin().to(*to)
 
 
 def rotate_(heads: Tensor, cosine: Tensor, sine: Tensor) -> None:

@@ -27,7 +27,7 @@ def rows_seen(batch: Batch, rope: Rope) -> Seen:
     """
     positions = torch.from_numpy(joined(batch.positions))
     targets = torch.from_numpy(joined(batch.slots))
-    return Seen(rope.angles(positions), targets, *_tables(batch))
+    return Seen(positions, rope.tables(positions), targets, *_tables(batch))
 
 
 def _tables(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,8 @@ struct Step {
   Shape shape;
   int rows;
   const float* qkv;        // [rows][heads + 2 kv_heads][width]
-  const float* cosines;    // [rows][width / 2]
+  const int64_t* positions; // [rows]
+  const float* cosines;     // [positions][width / 2]
   const float* sines;
   const float* query_norm; // [width] each, or null
   const float* key_norm;
@@ -66,8 +67,8 @@ inline void rotate_row(const Step& s, int row, typename C::Number* queries) {
   using Number = typename C::Number;
   Number* cache = reinterpret_cast<Number*>(s.cache) +
                   s.targets[row] * 2 * shape.kv_heads * width;
-  const float* cosine = s.cosines + size_t(row) * half;
-  const float* sine = s.sines + size_t(row) * half;
+  const float* cosine = s.cosines + s.positions[row] * half;
+  const float* sine = s.sines + s.positions[row] * half;
   for (int head = 0; head < shape.heads + 2 * shape.kv_heads; head++, x += width) {
     const bool is_query = head < shape.heads, is_value = head >= shape.heads + shape.kv_heads;
     Number* target = is_query ? queries + (size_t(row) * shape.heads + head) * width

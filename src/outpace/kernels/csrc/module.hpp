@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "rows.hpp"
 #include "stack.hpp"
 
 namespace module {
@@ -66,8 +67,45 @@ inline PyObject* multiply(PyObject*, PyObject* const* items, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
+// Arguments: a linear layer, whose weight is the table; ids, how many, where to.
+inline PyObject* look_up(PyObject*, PyObject* const* items, Py_ssize_t count) {
+  if (!expect(count, 14)) return nullptr;
+  Arguments take(items);
+  const layer::Linear table = linear_layer(take);
+  const int64_t* ids = take.pointer<int64_t>();
+  const int64_t number = take.integer();
+  float* out = take.pointer<float>();
+  if (PyErr_Occurred()) return nullptr;
+  for (int64_t i = 0; i < number; i++)
+    if (ids[i] < 0 || ids[i] >= table.weight.outputs)
+      return PyErr_Format(PyExc_IndexError, "row %lld of %d", static_cast<long long>(ids[i]),
+                          table.weight.outputs);
+  Py_BEGIN_ALLOW_THREADS
+  for (int64_t i = 0; i < number; i++)
+    rows::look_up(table.weight, ids[i], table.width, out + i * table.width);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+// Arguments: rows, how many, how wide, a weight, an epsilon, where to.
+inline PyObject* norm(PyObject*, PyObject* const* items, Py_ssize_t count) {
+  if (!expect(count, 6)) return nullptr;
+  Arguments take(items);
+  const float* x = take.pointer<float>();
+  const int64_t number = take.integer(), width = take.integer();
+  const float* weight = take.pointer<float>();
+  const float eps = take.number();
+  float* out = take.pointer<float>();
+  if (PyErr_Occurred()) return nullptr;
+  Py_BEGIN_ALLOW_THREADS
+  for (int64_t i = 0; i < number; i++)
+    rows::norm(x + i * width, weight, width, eps, out + i * width);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 inline PyObject* attend(PyObject*, PyObject* const* items, Py_ssize_t count) {
-  if (!expect(count, 18)) return nullptr;
+  if (!expect(count, 19)) return nullptr;
   Arguments take(items);
   attention::Step step;
   const bool bfloat = take.integer();
@@ -76,6 +114,7 @@ inline PyObject* attend(PyObject*, PyObject* const* items, Py_ssize_t count) {
   step.shape.width = take.integer();
   step.rows = take.integer();
   step.qkv = take.pointer<float>();
+  step.positions = take.pointer<int64_t>();
   step.cosines = take.pointer<float>();
   step.sines = take.pointer<float>();
   step.query_norm = take.pointer<float>();
@@ -104,9 +143,9 @@ inline void drop_stack(PyObject* capsule) {
 }
 
 // Arguments: heads, key heads, width of a head, epsilon of their norms, scale; then for each layer
-// the eleven values of its four linear layers, the two norms of queries and keys, and the window.
+// the eleven values of its five linear layers, the two norms of queries and keys, and the window.
 inline PyObject* make_stack(PyObject*, PyObject* const* items, Py_ssize_t count) {
-  constexpr Py_ssize_t once = 5, each = 4 * 11 + 3;
+  constexpr Py_ssize_t once = 5, each = 5 * 11 + 3;
   if (count < once || (count - once) % each)
     return PyErr_Format(PyExc_TypeError, "%zd arguments and %zd for each layer wanted, %zd given",
                         once, each, count);
@@ -119,7 +158,7 @@ inline PyObject* make_stack(PyObject*, PyObject* const* items, Py_ssize_t count)
   made->scale = take.number();
   for (Py_ssize_t i = 0; i < (count - once) / each; i++) {
     stack::Layer one;
-    for (layer::Linear* linear : {&one.qkv, &one.output, &one.gate_up, &one.down})
+    for (layer::Linear* linear : {&one.qkv, &one.beside, &one.output, &one.gate_up, &one.down})
       *linear = linear_layer(take);
     one.query_norm = take.pointer<float>();
     one.key_norm = take.pointer<float>();
@@ -130,11 +169,11 @@ inline PyObject* make_stack(PyObject*, PyObject* const* items, Py_ssize_t count)
   return PyCapsule_New(made.release(), kStack, drop_stack);
 }
 
-// Arguments: the stack, its first and last layer, rows, the stream and its stride, the width of the
-// gated activation, whether caches are bf16, cosines, sines, targets, views, slots; then a cache
-// for each of the layers.
+// Arguments: the stack, its first and last layer, rows, the stream and its stride, the input beside
+// it and its stride, the width of the gated activation, whether caches are bf16, positions, cosines,
+// sines, targets, views, slots; then a cache for each of the layers.
 inline PyObject* run_stack(PyObject*, PyObject* const* items, Py_ssize_t count) {
-  constexpr Py_ssize_t once = 13;
+  constexpr Py_ssize_t once = 16;
   if (count < once) return expect(count, once), nullptr;
   auto* all = static_cast<stack::Stack*>(PyCapsule_GetPointer(items[0], kStack));
   if (!all) return nullptr;
@@ -145,8 +184,11 @@ inline PyObject* run_stack(PyObject*, PyObject* const* items, Py_ssize_t count) 
   pass.rows = take.integer();
   pass.stream = take.pointer<float>();
   pass.hidden = take.integer();
+  pass.beside.values = take.pointer<float>();
+  pass.beside.stride = take.integer();
   pass.inner = take.integer();
   pass.bfloat = take.integer();
+  pass.positions = take.pointer<int64_t>();
   pass.cosines = take.pointer<float>();
   pass.sines = take.pointer<float>();
   pass.targets = take.pointer<int64_t>();
@@ -170,7 +212,8 @@ inline PyMethodDef method(const char* name, Function function) {
           METH_FASTCALL, nullptr};
 }
 
-inline PyMethodDef kMethods[] = {method("multiply", multiply), method("attend", attend),
+inline PyMethodDef kMethods[] = {method("multiply", multiply), method("look_up", look_up),
+                                 method("norm", norm), method("attend", attend),
                                  method("make_stack", make_stack), method("run_stack", run_stack),
                                  {nullptr, nullptr, 0, nullptr}};
 

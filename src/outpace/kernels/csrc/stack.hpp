@@ -10,6 +10,7 @@ namespace stack {
 
 struct Layer {
   layer::Linear qkv, output, gate_up, down;
+  layer::Linear beside;     // of another input, added to qkv; without data where there is none
   const float* query_norm;  // [width of a head] each, or null
   const float* key_norm;
   int window;  // positions that a row sees; 0: all
@@ -27,8 +28,10 @@ struct Pass {
   int rows;
   float* stream;  // read and added to
   int hidden;     // from row to row of the stream
+  layer::Matrix<const float> beside;  // the other input, for layers that have one
   int inner;      // width of the gated activation
   bool bfloat;    // the caches' numbers
+  const int64_t* positions;
   const float* cosines;
   const float* sines;
   const int64_t* targets;
@@ -44,6 +47,7 @@ inline attention::Step attention_step(const Stack& stack, const Pass& pass, int 
   step.shape = stack.shape;
   step.rows = pass.rows;
   step.qkv = qkv;
+  step.positions = pass.positions;
   step.cosines = pass.cosines;
   step.sines = pass.sines;
   step.query_norm = layer.query_norm;
@@ -63,8 +67,9 @@ inline size_t largest_workspace(const Stack& stack, const Pass& pass) {
   size_t most = 0;
   for (int index = pass.first; index < pass.last; index++) {
     const Layer& layer = stack.layers[index];
-    for (const layer::Linear* one : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-      most = std::max(most, layer::workspace(one->weight, pass.rows));
+    for (const layer::Linear* one :
+         {&layer.qkv, &layer.beside, &layer.output, &layer.gate_up, &layer.down})
+      if (one->weight.data) most = std::max(most, layer::workspace(one->weight, pass.rows));
   }
   return most;
 }
@@ -87,6 +92,10 @@ inline void run(const Stack& stack, const Pass& pass) {
     const Layer& layer = stack.layers[index];
     layer::apply(layer.qkv, {pass.stream, hidden}, pass.rows, {qkv, qkv_width}, memory);
 #pragma omp barrier
+    if (layer.beside.weight.data) {
+      layer::apply(layer.beside, pass.beside, pass.rows, {qkv, qkv_width}, memory);
+#pragma omp barrier
+    }
     attention::attend(attention_step(stack, pass, index, qkv, attended), pass.bfloat, room);
     layer::apply(layer.output, {attended, width}, pass.rows, {pass.stream, hidden}, memory);
 #pragma omp barrier

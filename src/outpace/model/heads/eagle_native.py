@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
-from outpace.kernels.native import HeadShape, KernelLinear, Source, attend
+from outpace.kernels.native import HeadShape, KernelLinear, Source
+from outpace.kernels.rows import KernelNorm
+from outpace.kernels.stack import KernelStack, Layer
 from outpace.model.batch import Batch, joined
 from outpace.model.heads.eagle import EagleHeadConfig
 from outpace.model.heads.eagle_pass import ATTENTION, LAYER, MLP, QKV, Embed, rope_of
-from outpace.model.layers import make_norm
 from outpace.model.precision import Precision
 from outpace.model.rows_seen import rows_seen
 from outpace.model.weights import WeightSource
 
 
 class NativeEaglePass:
-    """An EAGLE-3 head on the compiled kernels: six calls a pass, activations in float32.
+    """An EAGLE-3 head on the compiled kernels: one call for its layer, activations in float32.
 
     The wide input of the attention is never put together: the embedding's half of the matrix and
     the hidden state's are multiplied one after the other, each with its norm.
@@ -47,32 +48,23 @@ class NativeEaglePass:
         layer = config.layer
         maker = _Maker(source, precision, layer.rms_norm_eps)
         self._combine = _combining(maker, config)
-        biased = [f"{ATTENTION}.{name}.bias" for name in QKV] if layer.qkv_bias else []
-        by_embedding, by_hidden = halved_names(QKV)
-        norm = f"{LAYER}.input_layernorm.weight"
-        self._of_embedding = maker.linear(*by_embedding, norm=norm, biases=biased)
+        # The stream begins before the norm of its state, or behind it.
         norm = f"{LAYER}.hidden_norm.weight"
-        self._of_hidden = maker.linear(*by_hidden, norm=norm, add=True)
-        self._hidden_norm = make_norm(maker.vector(norm), layer.rms_norm_eps)
-        self._query_norm = self._key_norm = None
-        if layer.qk_norm:
-            self._query_norm = maker.vector(f"{ATTENTION}.q_norm.weight")
-            self._key_norm = maker.vector(f"{ATTENTION}.k_norm.weight")
-        bias = [f"{ATTENTION}.o_proj.bias"] if layer.output_bias else []
-        self._output = maker.linear(f"{ATTENTION}.o_proj.weight", biases=bias, add=True)
-        names = ("gate_proj", "up_proj")
-        self._gate_up = maker.linear(
-            *(f"{MLP}.{name}.weight" for name in names),
-            norm=f"{LAYER}.post_attention_layernorm.weight",
-            biases=[f"{MLP}.{name}.bias" for name in names] if layer.mlp_bias else [],
+        self._begin: Callable[[Tensor], Tensor] = torch.clone
+        if config.norm_before_residual:
+            self._begin = KernelNorm(maker.vector(norm), layer.rms_norm_eps)
+        shape = HeadShape(layer.num_heads, layer.num_kv_heads, layer.head_dim)
+        self._layer = KernelStack(
+            shape,
+            [_make_layer(maker, config, None if config.norm_before_residual else norm)],
+            layer.intermediate_size,
+            layer.rms_norm_eps,
+            layer.head_dim**-0.5,
         )
-        bias = [f"{MLP}.down_proj.bias"] if layer.mlp_bias else []
-        self._down = maker.linear(f"{MLP}.down_proj.weight", biases=bias, gated=True, add=True)
-        self._norm = make_norm(maker.vector("norm.weight"), layer.rms_norm_eps)
+        self._norm = KernelNorm(maker.vector("norm.weight"), layer.rms_norm_eps)
         self._head = maker.linear(
             "lm_head.weight", norm=None if config.norm_output else "norm.weight", is_head=True
         )
-        self._shape = HeadShape(layer.num_heads, layer.num_kv_heads, layer.head_dim)
         self._rope = rope_of(config, max_positions, torch.float32, self.device)
         self.weight_bytes = maker.bytes_packed
 
@@ -85,30 +77,10 @@ class NativeEaglePass:
 
     def forward(self, batch: Batch, hidden: Tensor, pool: KVPool) -> Tensor:
         """See ``EaglePass.forward``."""
-        layer, rows = self.config.layer, batch.num_rows
         seen = rows_seen(batch, self._rope)
-        qkv = torch.empty(rows, self._shape.qkv_width)
-        self._of_embedding(self._embed(torch.from_numpy(joined(batch.token_ids))), qkv)
-        self._of_hidden(hidden, qkv)
-        attended = torch.empty(rows, layer.num_heads * layer.head_dim)
-        attend(
-            self._shape,
-            qkv,
-            seen.angles,
-            (self._query_norm, self._key_norm, layer.rms_norm_eps),
-            pool.layers[0],
-            seen.targets,
-            (seen.rows, seen.slots),
-            layer.windows[0] or 0,
-            self._shape.width**-0.5,
-            attended,
-        )
-        before = self.config.norm_before_residual
-        stream = self._hidden_norm(hidden) if before else hidden.clone()
-        self._output(attended, stream)
-        inner = torch.empty(rows, 2 * layer.intermediate_size)
-        self._gate_up(stream, inner)
-        self._down(inner, stream)
+        embedded = self._embed(torch.from_numpy(joined(batch.token_ids)))
+        stream = self._begin(hidden)
+        self._layer(stream, seen, pool.layers, beside=embedded)
         return self._norm(stream) if self.config.norm_output else stream
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -149,6 +121,37 @@ class _Maker:
         source = Source.GATED if gated else Source.PLAIN if norm is None else Source.NORM
         scale = None if norm is None else self.vector(norm)
         return KernelLinear(weight, bias, source, scale, self._eps, add=add)
+
+
+def _make_layer(maker: _Maker, config: EagleHeadConfig, norm: str | None) -> Layer:
+    """The one layer; ``norm`` is of the state, where the stream holds it as it came."""
+    layer = config.layer
+    biased = [f"{ATTENTION}.{name}.bias" for name in QKV] if layer.qkv_bias else []
+    by_embedding, by_hidden = halved_names(QKV)
+    inner = ("gate_proj", "up_proj")
+    return Layer(
+        qkv=maker.linear(*by_hidden, norm=norm, biases=biased),
+        beside=maker.linear(*by_embedding, norm=f"{LAYER}.input_layernorm.weight", add=True),
+        query_norm=maker.vector(f"{ATTENTION}.q_norm.weight") if layer.qk_norm else None,
+        key_norm=maker.vector(f"{ATTENTION}.k_norm.weight") if layer.qk_norm else None,
+        window=layer.windows[0] or 0,
+        output=maker.linear(
+            f"{ATTENTION}.o_proj.weight",
+            biases=[f"{ATTENTION}.o_proj.bias"] if layer.output_bias else [],
+            add=True,
+        ),
+        gate_up=maker.linear(
+            *(f"{MLP}.{name}.weight" for name in inner),
+            norm=f"{LAYER}.post_attention_layernorm.weight",
+            biases=[f"{MLP}.{name}.bias" for name in inner] if layer.mlp_bias else [],
+        ),
+        down=maker.linear(
+            f"{MLP}.down_proj.weight",
+            biases=[f"{MLP}.down_proj.bias"] if layer.mlp_bias else [],
+            gated=True,
+            add=True,
+        ),
+    )
 
 
 def _combining(maker: _Maker, config: EagleHeadConfig) -> list[tuple[int, int, KernelLinear]]:
