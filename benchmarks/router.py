@@ -1,6 +1,6 @@
 """The router on a real model: a mixed workload, a ramp of load, and an adversarial stream.
 
-Run with nothing else on the machine (about 8 minutes with the demo model on two cores):
+Run with nothing else on the machine (about 15 minutes with the demo model on two cores):
 
     python benchmarks/router.py --threads 1 --json router.json
 
@@ -143,21 +143,40 @@ def _verdict(
     times: Mapping[tuple[str, str], list[float]], fixed: Sequence[str], tasks: Sequence[str]
 ) -> dict[str, Any]:
     middle = {key: statistics.median(some) for key, some in times.items()}
-    totals = {name: sum(middle[name, task] for task in tasks) for name in (*fixed, ROUTER)}
-    best = min(fixed, key=totals.__getitem__)
     by_task = {}
     for task in tasks:
-        own = min(fixed, key=lambda name, task=task: middle[name, task])
-        behind = middle[ROUTER, task] / middle[own, task] - 1
-        by_task[task] = {"best": own, "router_behind": behind, "kept": behind <= 0.03}
-    behind = totals[ROUTER] / totals[best] - 1
+        best, behind = _behind({name: times[name, task] for name in (*fixed, ROUTER)})
+        by_task[task] = {"best": best, "router_behind": behind, "kept": behind <= 0.03}
+    rounds = {
+        name: [sum(one) for one in zip(*(times[name, task] for task in tasks), strict=True)]
+        for name in (*fixed, ROUTER)
+    }
+    best, behind = _behind(rounds)
     return {
-        "seconds": totals,
+        "seconds": {name: sum(middle[name, task] for task in tasks) for name in (*fixed, ROUTER)},
         "best": best,
         "router_behind": behind,
         "kept": behind <= 0.02 and all(one["kept"] for one in by_task.values()),
         "tasks": by_task,
     }
+
+
+def _behind(times: Mapping[str, Sequence[float]]) -> tuple[str, float]:
+    """The best fixed policy, and how far the router is behind: the median over the rounds.
+
+    The best is chosen by the *other* rounds and held against the router in the one at hand:
+    chosen and judged by the same times, the best of many noisy ones would look faster than any is.
+    """
+    fixed = [name for name in times if name != ROUTER]
+
+    def best(left_out: int | None) -> str:
+        def middle(name: str) -> float:
+            return statistics.median(s for i, s in enumerate(times[name]) if i != left_out)
+
+        return min(fixed, key=middle)
+
+    ratios = [own / times[best(i)][i] - 1 for i, own in enumerate(times[ROUTER])]
+    return best(None), statistics.median(ratios)
 
 
 def ramp(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
@@ -179,8 +198,7 @@ def ramp(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
                 requests = bench.requests(some, drafter, f"{name} {number} {repeat}")
                 times[name].append(bench.seconds(requests, controller))
         middle = {name: statistics.median(one) for name, one in times.items()}
-        best = min(fixed, key=middle.__getitem__)
-        behind = middle[ROUTER] / middle[best] - 1
+        best, behind = _behind(times)
         before, changes = changes, _changes(routed)
         levels.append(
             {
@@ -305,8 +323,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--parts", default="mixed,ramp,adversarial")
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--per-task", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3, help="at least 2")
+    parser.add_argument("--per-task", type=int, default=4)
     parser.add_argument("--learning", type=int, default=3, help="rounds before the mixed part")
     parser.add_argument("--at-once", default="1,4")
     parser.add_argument("--policies", default="ngram:3,suffix:3,eagle:3,ngram+eagle:3")

@@ -17,6 +17,7 @@ from outpace.control.controller import FixedController
 from outpace.model.runner import ModelRunner
 from outpace.request import Request, SamplingParams
 from outpace.spec.drafter import Ask, Seen
+from outpace.spec.drafters import eagle
 from outpace.spec.drafters.eagle import EagleDrafter
 from outpace.spec.tree import DraftTree
 
@@ -176,7 +177,11 @@ def recorded(
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_drafts_are_those_of_the_formulas(tmp_path: Path, variant: str, native: bool) -> None:
+@pytest.mark.parametrize("most_waiting", [4, 128], ids=["prompt before", "prompt with the draft"])
+def test_drafts_are_those_of_the_formulas(
+    tmp_path: Path, variant: str, native: bool, most_waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eagle, "_MOST_WAITING", most_waiting)
     flags = {"eagle_aux_hidden_state_layer_ids": STATES, **VARIANTS[variant]}
     tensors = eagle_tensors(seed=3, **flags)
     folder = write_eagle(tmp_path, tensors, **flags)

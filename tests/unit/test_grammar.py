@@ -292,7 +292,7 @@ def test_a_request_without_a_grammar_gets_nothing_from_the_grammar_drafter() -> 
     engine = make_engine(RUNNER, {"grammar": GrammarDrafter()}, FixedController(4))
     [[sequence]] = run(engine, [Request("r", (4, 5), SamplingParams(max_tokens=6))])
     assert sequence.counts.drafted == 0
-    assert sequence.counts.off_reasons["grammar had nothing to propose"] > 0
+    assert sequence.counts.off_reasons["the request brings nothing that grammar follows"] > 0
 
 
 class Failing(GrammarMatcher):

@@ -136,6 +136,10 @@ class Drafting:
         """Whose trees a drafter may hand over, in the order in which they are asked."""
         return self._sources[name]
 
+    def idle(self, request: Request) -> frozenset[str]:
+        """The sources that have nothing to say for a request, and are not to be asked."""
+        return self.current.idle(request)
+
     def choices(self, request: Request) -> tuple[str, ...]:
         """The drafters that a request may be given; none where it keeps the one that it has."""
         return self._menu.of(request) if self._menu else ()

@@ -79,9 +79,9 @@ class Engine:
         if request.request_id in self._by_request:
             raise InvalidValueError("request_id", request.request_id, "is already running")
         sequences = self.admission.open(request)
-        choices = self.drafting.choices(request)
+        choices, idle = self.drafting.choices(request), self.drafting.idle(request)
         for sequence in sequences:
-            sequence.choices = choices
+            sequence.choices, sequence.idle = choices, idle
             if choices:  # nobody drafts while its prompt is read; then a controller chooses
                 sequence.drafter = choices[0]
             self.scheduler.add(sequence)
@@ -155,27 +155,35 @@ class Engine:
     def _budgets(self) -> dict[int, Budget]:
         """How many draft tokens each running sequence gets, and of whom, noting why if none."""
         running = self.scheduler.running
-        candidates = [
-            Candidate(
-                s.seq_id,
-                s.drafter,
-                s.room,
-                s.request.num_speculative_tokens,
-                len(s.tokens),
-                self.drafting.sources(s.drafter),
-                s.request.request_type,
-                s.choices,
-            )
-            for s in running
-        ]
+        candidates = [self._candidate(sequence) for sequence in running]
         budgets: dict[int, Budget] = {}
-        for sequence, budget in zip(running, self.controller.budgets(candidates), strict=True):
+        for sequence, candidate, budget in zip(
+            running, candidates, self.controller.budgets(candidates), strict=True
+        ):
+            if not candidate.sources:
+                reason = f"the request brings nothing that {sequence.drafter} follows"
+                budget = Budget(0, reason)
             budgets[sequence.seq_id] = budget
             if budget.drafter and (budget.why or budget.drafter != sequence.drafter):
                 sequence.give_drafter(budget.drafter, budget.why)
             if budget.reason and sequence.num_missing == 1:
                 sequence.counts.off_reasons[budget.reason] += 1
         return budgets
+
+    def _candidate(self, sequence: Sequence) -> Candidate:
+        sources = self.drafting.sources(sequence.drafter)
+        if sequence.idle and not sequence.choices:  # a controller asks whom it chose
+            sources = tuple(one for one in sources if one not in sequence.idle)
+        return Candidate(
+            sequence.seq_id,
+            sequence.drafter,
+            sequence.room,
+            sequence.request.num_speculative_tokens if sources else 0,
+            len(sequence.tokens),
+            sources,
+            sequence.request.request_type,
+            sequence.choices,
+        )
 
     def _verify_alone(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
         """Verify; what goes wrong in one sequence ends that sequence only."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from outpace.errors import DraftError
-from outpace.spec.drafter import Drafter
+from outpace.request import Request
+from outpace.spec.drafter import Drafter, Particular
 from outpace.spec.drafters.several import Several
 
 
@@ -64,6 +65,15 @@ class Generation:
             hidden = any(one.taps is not None for one in members)
             found = self._listening[names] = Listeners(tuple(members), hidden)
         return found
+
+    def idle(self, request: Request) -> frozenset[str]:
+        """The sources that have nothing to say for this request."""
+        return frozenset(
+            source
+            for one in self._singles
+            if isinstance(one, Particular) and not one.serves(request)
+            for source in one.sources
+        )
 
     def forget(self, seq_id: int) -> None:
         """A sequence ended or lost its blocks."""

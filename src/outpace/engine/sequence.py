@@ -60,6 +60,7 @@ class Sequence:
         failure: what went wrong in its own part of a step, which ended it.
         cache_salt: starts the names of its cache blocks, so that other tenants cannot find them.
         choices: the drafters that a controller may give it; empty where it keeps its own.
+        idle: sources that have nothing to say for its request.
         first_drafter: the one that it began with.
         stretches: the drafters that were chosen for it since.
     """
@@ -85,6 +86,7 @@ class Sequence:
     finished_at: float | None = None
     failure: Exception | None = None
     choices: tuple[str, ...] = ()
+    idle: frozenset[str] = frozenset()
     stretches: list[Stretch] = field(default_factory=list)
     cache_salt: bytes = field(init=False)
     first_drafter: str = field(init=False)

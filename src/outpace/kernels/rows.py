@@ -48,7 +48,8 @@ class KernelNorm:
         self._eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``x [N, width]`` float32, contiguous, to the same shape."""
+        """``x [N, width]`` float32 to the same shape."""
+        x = x.contiguous()
         out = torch.empty_like(x)
         self._norm(x.data_ptr(), *x.shape, self._weight.data_ptr(), self._eps, out.data_ptr())
         return out

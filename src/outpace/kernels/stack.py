@@ -108,8 +108,22 @@ class KernelStack:
             first: the first layer.
             beside: ``[N, n]`` float32 with contiguous rows, for layers with another input.
         """
-        if not caches:
-            return
+        if caches:
+            self._pass(stream, seen, caches, first, beside, seen.rows.data_ptr())
+
+    def write(self, stream: Tensor, seen: Seen, cache: Tensor, beside: Tensor) -> None:
+        """Write the first layer's keys and values only; the stream stays as it is."""
+        self._pass(stream, seen, [cache], 0, beside, 0)
+
+    def _pass(
+        self,
+        stream: Tensor,
+        seen: Seen,
+        caches: Sequence[Tensor],
+        first: int,
+        beside: Tensor | None,
+        views: int,
+    ) -> None:
         self._run(
             self._stack,
             first,
@@ -125,7 +139,7 @@ class KernelStack:
             seen.angles[0].data_ptr(),
             seen.angles[1].data_ptr(),
             seen.targets.data_ptr(),
-            seen.rows.data_ptr(),
+            views,
             seen.slots.data_ptr(),
             *[cache.data_ptr() for cache in caches],
         )

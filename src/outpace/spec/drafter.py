@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outpace.request import Request
 from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler
 from outpace.spec.tree import DraftTree
@@ -112,4 +113,16 @@ class Drafter(Protocol):
 
     def forget(self, seq_id: int) -> None:
         """The sequence ended or lost its cache blocks; an unknown one is no error."""
+        ...
+
+
+@runtime_checkable
+class Particular(Protocol):
+    """A drafter that has nothing to say for requests without what it follows.
+
+    For these it is not asked, and not counted as having found nothing.
+    """
+
+    def serves(self, request: Request) -> bool:
+        """Whether the request brings what it follows."""
         ...

@@ -40,7 +40,7 @@ struct Step {
   float eps;
   uint8_t* cache;          // [slots][2][kv_heads][width]
   const int64_t* targets;  // [rows] the slots that are written
-  const Row* views;        // [rows]
+  const Row* views;        // [rows]; null: nobody attends, only the cache is written
   const int32_t* slots;
   int window;              // positions that a row sees; 0: all
   float scale;
@@ -366,7 +366,7 @@ inline Memory room(const Step& s, bool bfloat) {
   static thread_local threads::Scratch queries, partial;
   Memory room{queries.get(size_t(s.rows) * s.shape.heads * s.shape.width * (bfloat ? 2 : 4)),
               nullptr, 0};
-  for (int row = 0; row < s.rows; row++) room.most = std::max(room.most, chunks(s.views[row]));
+  for (int row = 0; s.views && row < s.rows; row++) room.most = std::max(room.most, chunks(s.views[row]));
   const size_t bytes = size_t(s.rows) * s.shape.heads * room.most * sizeof(Part);
   if (s.rows <= kMostSplit && room.most > 1 && bytes <= kMostPartial)
     room.parts = reinterpret_cast<Part*>(partial.get(bytes));
@@ -379,6 +379,7 @@ inline void attend(const Step& s, const Memory& room) {
   Number* queries = reinterpret_cast<Number*>(room.queries);
   const threads::Share share = threads::mine(s.rows);
   for (int row = share.begin; row < share.end; row++) rotate_row<C>(s, row, queries);
+  if (!s.views) return;
 #pragma omp barrier
   if (room.parts) attend_shared<C, V>(s, queries, room.most, room.parts);
   else attend_blocks<C, V>(s, queries);

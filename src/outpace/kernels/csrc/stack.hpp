@@ -35,7 +35,7 @@ struct Pass {
   const float* cosines;
   const float* sines;
   const int64_t* targets;
-  const attention::Row* views;
+  const attention::Row* views;  // null: only the cache is written, and the stream stays
   const int32_t* slots;
   std::vector<uint8_t*> caches;  // one for each layer from ``first`` on
 };
@@ -97,6 +97,7 @@ inline void run(const Stack& stack, const Pass& pass) {
 #pragma omp barrier
     }
     attention::attend(attention_step(stack, pass, index, qkv, attended), pass.bfloat, room);
+    if (!pass.views) continue;
     layer::apply(layer.output, {attended, width}, pass.rows, {pass.stream, hidden}, memory);
 #pragma omp barrier
     layer::apply(layer.gate_up, {pass.stream, hidden}, pass.rows, {inner, wide}, memory);

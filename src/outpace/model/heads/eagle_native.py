@@ -77,11 +77,17 @@ class NativeEaglePass:
 
     def forward(self, batch: Batch, hidden: Tensor, pool: KVPool) -> Tensor:
         """See ``EaglePass.forward``."""
-        seen = rows_seen(batch, self._rope)
-        embedded = self._embed(torch.from_numpy(joined(batch.token_ids)))
         stream = self._begin(hidden)
-        self._layer(stream, seen, pool.layers, beside=embedded)
+        self._layer(stream, rows_seen(batch, self._rope), pool.layers, beside=self._embedded(batch))
         return self._norm(stream) if self.config.norm_output else stream
+
+    def write(self, batch: Batch, hidden: Tensor, pool: KVPool) -> None:
+        """See ``EaglePass.write``."""
+        seen = rows_seen(batch, self._rope)
+        self._layer.write(self._begin(hidden), seen, pool.layers[0], self._embedded(batch))
+
+    def _embedded(self, batch: Batch) -> Tensor:
+        return self._embed(torch.from_numpy(joined(batch.token_ids)))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See ``EaglePass.logits``."""

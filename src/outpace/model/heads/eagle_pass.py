@@ -56,6 +56,13 @@ class EaglePass(Protocol):
         """
         ...
 
+    def write(self, batch: Batch, hidden: Tensor, pool: KVPool) -> None:
+        """Write keys and values as ``forward`` does, for rows from which nobody goes on.
+
+        With one layer these depend on no other row, so it takes less than half the time.
+        """
+        ...
+
     def logits(self, hidden: Tensor) -> Tensor:
         """``hidden [R, hidden] -> [R, draft_vocab]`` in float32."""
         ...

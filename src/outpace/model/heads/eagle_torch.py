@@ -82,19 +82,25 @@ class TorchEaglePass:
             batch.views, slots, layer.num_heads, layer.num_kv_heads, self.dtype, device
         )
         attend = PagedAttention(pool, plan, layer.windows, layer.head_dim**-0.5)
-        rotation = self._rope.lookup(torch.from_numpy(joined(batch.positions)).to(device))
-        tokens = torch.from_numpy(joined(batch.token_ids)).to(device)
-        embedded = self._input_norm(self._embed(tokens).to(self.dtype))
         normed = self._hidden_norm(hidden)
-        query, kv = self._project(torch.cat((embedded, normed), -1), rotation)
+        query, kv = self._project(batch, normed)
         stream = normed if self.config.norm_before_residual else hidden
         stream = stream + self._output(attend(0, query, kv))
         stream = stream + self._down(silu_and_mul(self._gate_up(self._mlp_norm(stream))))
         return self._norm(stream) if self.config.norm_output else stream
 
-    def _project(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Query ``[N, H, D]`` and key-value ``[N, 2, Hkv, D]``."""
-        layer = self.config.layer
+    def write(self, batch: Batch, hidden: Tensor, pool: KVPool) -> None:
+        """See ``EaglePass.write``."""
+        _, kv = self._project(batch, self._hidden_norm(hidden))
+        slots = torch.from_numpy(joined(batch.slots)).to(self.device)
+        pool.layers[0].index_copy_(0, slots, kv)
+
+    def _project(self, batch: Batch, normed: Tensor) -> tuple[Tensor, Tensor]:
+        """Query ``[N, H, D]`` and key-value ``[N, 2, Hkv, D]`` of normed states."""
+        layer, device = self.config.layer, self.device
+        rotation = self._rope.lookup(torch.from_numpy(joined(batch.positions)).to(device))
+        tokens = torch.from_numpy(joined(batch.token_ids)).to(device)
+        x = torch.cat((self._input_norm(self._embed(tokens).to(self.dtype)), normed), -1)
         heads, kv_heads, width = layer.num_heads, layer.num_kv_heads, layer.head_dim
         qkv = self._qkv(x).view(x.shape[0], heads + 2 * kv_heads, width)
         query, key = qkv[:, :heads], qkv[:, heads : heads + kv_heads]

@@ -131,7 +131,7 @@ class EagleDrafter:
             stop = min(context.end, len(sight.known) - 1)
             table = slots(tuple(sight.block_table), 0, stop, self._block_size)
             states.append(self._append_rows(batch, context, sight.known[:stop], table))
-        self._head.forward(batch, self._head.combine(torch.cat(states)), self._pool)
+        self._head.write(batch, self._head.combine(torch.cat(states)), self._pool)
 
     def _joined(self, sight: Seen) -> _Context:
         """Begin where the target begins: at 0, or behind what the prefix cache had.

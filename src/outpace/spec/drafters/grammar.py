@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outpace.request import Request
 from outpace.spec.drafter import Ask, Seen
 from outpace.spec.tree import DraftTree
 
@@ -18,6 +19,10 @@ class GrammarDrafter:
     name = "grammar"
     sources: tuple[str, ...] = ("grammar",)
     taps: tuple[int, ...] | None = None
+
+    def serves(self, request: Request) -> bool:
+        """Whether there is a grammar."""
+        return request.params.grammar is not None
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """A chain as far as the grammar leaves no choice."""

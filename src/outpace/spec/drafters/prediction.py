@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.config import PredictionConfig
+from outpace.request import Request
 from outpace.spec.drafter import Ask, Seen
 from outpace.spec.drafters.lookup import longest_match
 from outpace.spec.drafters.track_record import TrackRecord
@@ -50,6 +51,10 @@ class PredictionDrafter:
         self._default = default
         self._places: dict[int, _Place] = {}
         self._record = TrackRecord(_PRIOR)
+
+    def serves(self, request: Request) -> bool:
+        """Whether there is anything to expect."""
+        return bool(request.prediction or self._default)
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """A chain along the expectation from where the answer stands in it."""
