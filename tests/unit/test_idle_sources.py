@@ -58,3 +58,15 @@ def test_a_prediction_of_its_own_serves_every_request() -> None:
     engine = make_engine(target, {"prediction": drafter}, controller())
     [[sequence]] = run(engine, [Request("r", PROMPT, PARAMS)])
     assert sequence.counts.accepted > 12
+
+
+def test_who_never_had_a_draft_is_tried_again() -> None:
+    target = make_runner()
+    [[answer]] = tokens_of(run(make_engine(target), [Request("plain", PROMPT, PARAMS)]))
+    control = controller()
+    for _ in range(5000):
+        control.history.asked("other", "prediction", False)
+    drafter = PredictionDrafter(PredictionConfig())
+    engine = make_engine(target, {"prediction": drafter}, control)
+    [[sequence]] = run(engine, [Request("with", PROMPT, PARAMS, prediction=tuple(answer))])
+    assert sequence.counts.accepted > 8

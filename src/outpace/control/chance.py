@@ -47,5 +47,9 @@ class Chance:
 
 
 def at_best(one: Contender) -> Contender:
-    """The same with all the acceptance that can be hoped for."""
-    return replace(one, reach=one.hoped or reach([HOPE] * len(one.reach)))
+    """The same with all the acceptance that can be hoped for.
+
+    And always with a draft: that others of its type had none says little of a request whose text
+    repeats itself, and to ask in vain costs next to nothing.
+    """
+    return replace(one, reach=one.hoped or reach([HOPE] * len(one.reach)), found=1.0)

@@ -12,7 +12,7 @@ from outpace.control.sharpen import Sharpening
 from outpace.control.typed_acceptance import HALF_LIFE, TypedAcceptance
 from outpace.whole_file import write_whole
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 counted requests that a source could not serve
 _MOST_BYTES = 16 << 20
 # What a file that somebody else wrote, or half of one, can lead to.
 _UNUSABLE = (
