@@ -39,8 +39,6 @@ _DISTURBED = 1.3
 _DEAR = "drafting costs more than it brings here"
 _HOPELESS = "drafting would cost more than it brings even if it went as well as can be hoped"
 _LOST = "drafting has cost this request too much already"
-
-
 # Sequences, each with the most that it may draft.
 _Free = Sequence[tuple[Candidate, int]]
 
@@ -122,16 +120,18 @@ class AutomaticController:
 
     def _kept_chances(self, free: _Free, others: Others) -> list[Chances]:
         """`_chances`, or those of a step before if little can have changed since."""
-        whose = (others, *((one.seq_id, _sources(one), most) for one, most in free))
+        whose = (others, *((one.seq_id, _sources(one)) for one, _ in free))
         kept = self._weighed.of(whose)
         if kept is not None:
             return kept
         chances = self._chances(free, others)
-        # A silent batch looks for a good moment to try, a draft model counts what it has missed:
-        # both are different in each step.
-        drafts = len(free) == 1 or all(one.drafting for one in self._regimes.values())
+        # A batch's single try must not be made again, a draft model counts what it has missed.
         names = {name for one, _ in free for name in _sources(one)}
-        steady = drafts and all(self.costs.draft(name).table is None for name in names)
+        steady = all(self.costs.draft(name).table is None for name in names)
+        if len(free) > 1:
+            places = max(len(_sources(one)) for one, _ in free)
+            regimes = (self._regimes[place] for place in range(places))
+            steady &= all(one.drafting or one.quiet > 0 for one in regimes)
         tokens = min(self._state(one.seq_id).emitted for one, _ in free) if steady else 0
         return self._weighed.keep(whose, chances, tokens)
 
@@ -177,9 +177,10 @@ class AutomaticController:
             ) / self.costs.plain([one.context for one in contenders], beside)
             ready = [replace(one, behind=min(one.behind, 2)) for one in contenders]
             best = allocate(ready, self.costs, beside) if price else best
-        if regime.decide(best.ratio, price):
+        steps = self._weighed.steps_held
+        if regime.decide(best.ratio, price, steps):
             return best.lengths
-        if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside)):
+        if len(contenders) > 1 and regime.tries(self._try_cost(contenders, beside), steps):
             hoped = [at_best(one) for one in contenders]
             if allocate(hoped, self.costs, beside).ratio > 1:
                 return [min(1, len(one.reach)) for one in contenders]
@@ -240,7 +241,8 @@ class AutomaticController:
         """The chosen lengths, or nothing, or a try."""
         reason = ""
         for name, chance in some.items():
-            state.allowed[name], why = self._allow(state.source(name), chance, others)
+            length, why = self._allow(state.source(name), chance, others)
+            state.allowed[name] = min(length, state.allowed[name])  # its room may have shrunk
             reason = reason or why
         most = max(state.allowed.values())
         asked = [one.contender.reach[: state.allowed[name]] for name, one in some.items()]
@@ -256,7 +258,9 @@ class AutomaticController:
             source.quiet = 0
             return length, ""
         source.quiet += 1
-        if source.quiet < min(source.pause, self._longest_pause(chance, others)):
+        if chance.longest_pause is None:
+            chance.longest_pause = self._longest_pause(chance, others)
+        if source.quiet < min(source.pause, chance.longest_pause):
             return 0, _DEAR
         if source.resting:
             source.resting -= 1

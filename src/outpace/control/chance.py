@@ -25,6 +25,8 @@ class Chance:
         index: its own place among these.
         beside: who else is in the step.
         instead: tokens per second if it is not asked.
+        longest_pause: quiet steps after which a try is cheap enough; None until somebody asks.
+        hopeful: the answer of `is_hopeful`, for as long as this chance holds.
     """
 
     contender: Contender
@@ -33,6 +35,8 @@ class Chance:
     index: int
     beside: Others
     instead: float = 0.0
+    longest_pause: float | None = None
+    hopeful: bool | None = None
 
     def is_hopeful(self, costs: Costs) -> bool:
         """Whether it would be drafted for at the best that can be hoped for.
@@ -40,10 +44,12 @@ class Chance:
         With the others as they are: a draft model's pass that is made for them anyway costs
         hardly more with one more row.
         """
-        rivals = list(self.rivals)
-        rivals[self.index] = at_best(self.contender)
-        best = allocate(rivals, costs, self.beside)
-        return best.ratio > 1 and best.lengths[self.index] > 0
+        if self.hopeful is None:
+            rivals = list(self.rivals)
+            rivals[self.index] = at_best(self.contender)
+            best = allocate(rivals, costs, self.beside)
+            self.hopeful = best.ratio > 1 and best.lengths[self.index] > 0
+        return self.hopeful
 
 
 def at_best(one: Contender) -> Contender:

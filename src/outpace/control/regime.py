@@ -43,7 +43,7 @@ class Regime:
     quiet: int = 0
     pause: int = _SHORTEST_PAUSE
 
-    def decide(self, ratio: float, price: float = 0.0) -> bool:
+    def decide(self, ratio: float, price: float = 0.0, steps: int = 1) -> bool:
         """Whether to draft.
 
         Args:
@@ -51,12 +51,13 @@ class Regime:
                 has a guess to make.
             price: of beginning to draft, in plain steps, once: drafters that were silent catch
                 up. It is paid when staying silent has cost as much.
+            steps: for which the regime has held since the last estimate.
         """
         if ratio <= 0:
             return False
         if self.drafting is None:
             self.drafting = ratio > 1
-        saved = math.log(ratio) * (-1 if self.drafting else 1)
+        saved = steps * math.log(ratio) * (-1 if self.drafting else 1)
         self.lost = max(self.lost + min(max(saved, -_MOST), _MOST), 0.0)
         if self.lost > self.patience + (0.0 if self.drafting else price):
             self.drafting = not self.drafting
@@ -65,13 +66,14 @@ class Regime:
             self.quiet, self.pause = 0, _SHORTEST_PAUSE
         return self.drafting
 
-    def tries(self, cost: float) -> bool:
+    def tries(self, cost: float, steps: int = 1) -> bool:
         """Whether a silent batch should make a draft in this step, to learn from it.
 
         Args:
             cost: of the try, should it fail, in plain steps.
+            steps: that were silent since this was asked before.
         """
-        self.quiet += 1
+        self.quiet += steps
         if self.quiet < max(self.pause, cost / _TRIES_SHARE):
             return False
         self.quiet, self.pause = 0, min(2 * self.pause, _LONGEST_PAUSE)

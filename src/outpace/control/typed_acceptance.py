@@ -31,6 +31,8 @@ _FOUND_STRENGTH = 6.0
 # Where it is doubted what was seen so far: what that still counts, the half-life from then on, and
 # for how many drafts.
 _DOUBTED, _HASTY, _DOUBT = 0.1, 50.0, 200
+# A curve is computed anew after one draft for each so many that it rests on.
+_FRESH = 10
 # Drafts of a source after which it is asked again how alike its types are.
 _REVIEW = 256
 
@@ -148,7 +150,7 @@ class TypedAcceptance:
         cell = self._cell(wide, request_type)
         if cell.drafts >= cell.fresh_until or len(cell.curve) < length:
             cell.curve = self._computed(wide, request_type, max(length, POSITIONS))
-            cell.fresh_until = cell.drafts + 1 + min(cell.drafts // 20, 32)
+            cell.fresh_until = cell.drafts + 1 + min(cell.drafts // _FRESH, 32)
         return cell.curve[:length]
 
     def found_share(self, request_type: str, source: str) -> float:
