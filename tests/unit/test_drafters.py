@@ -143,6 +143,22 @@ def test_a_forgotten_sequence_is_found_again() -> None:
     assert list(tree.tokens) == [13, 14, 15, 16]
 
 
+def test_behind_a_word_that_stands_for_another_it_goes_on() -> None:
+    drafter = PredictionDrafter(PredictionConfig())
+    expected = tuple(range(1, 30))
+
+    def next_guesses(output: list[int]) -> tuple[int, ...]:
+        return drafter.propose([ask([0, *output], prediction=expected, num_prompt=1)])[0].tokens
+
+    assert next_guesses([]) == (1, 2, 3, 4)
+    assert next_guesses([1, 2, 3, 99]) == (5, 6, 7, 8)
+    assert next_guesses([1, 2, 3, 99, 98]) == (6, 7, 8, 9)
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7]) == (8, 9, 10, 11)
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95]) == (11, 12, 13, 14)
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94]) == ()
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20, 21, 22]) == (23, 24, 25, 26)
+
+
 def test_without_a_prediction_nothing_is_proposed() -> None:
     assert len(PredictionDrafter(PredictionConfig()).propose([ask([0])])[0]) == 0
 

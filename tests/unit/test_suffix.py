@@ -261,3 +261,37 @@ def test_settings_and_spellings() -> None:
             SuffixConfig(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="drafter"):
         parse_drafter("suffix:3")
+
+
+# ---- where something stands for something else ----
+
+
+def test_behind_a_gap_it_goes_on_as_the_text_did() -> None:
+    drafter = SuffixDrafter(SuffixConfig())
+    said(drafter, list(range(10, 40)))
+    answer = [*range(10, 20)]
+    assert drafter.propose([ask([0, *answer], num_prompt=1)])[0].tokens[:2] == (20, 21)
+    answer += [20, 99]
+    assert drafter.propose([ask([0, *answer], num_prompt=1)])[0].tokens[:2] == (22, 23)
+    answer += [98]
+    assert drafter.propose([ask([0, *answer], num_prompt=1)])[0].tokens[:2] == (23, 24)
+    answer += [97, 96]
+    assert drafter.propose([ask([0, *answer], num_prompt=1)])[0].tokens == ()
+
+
+def test_without_a_long_match_before_it_a_gap_is_none() -> None:
+    drafter = SuffixDrafter(SuffixConfig())
+    said(drafter, list(range(10, 40)))
+    drafter.propose([ask([0, 10, 11, 12, 13], num_prompt=1)])
+    assert drafter.propose([ask([0, 10, 11, 12, 13, 99], num_prompt=1)])[0].tokens == ()
+
+
+@given(st.lists(st.integers(0, 3), min_size=12, max_size=80), st.integers(1, 6))
+def test_drafts_behind_gaps_are_within_the_budget(tokens: list[int], budget: int) -> None:
+    drafter = SuffixDrafter(SuffixConfig())
+    said(drafter, tokens)
+    for end in range(2, len(tokens)):
+        text = [*tokens[: end // 2], 4, *tokens[end // 2 : end]]
+        tree = drafter.propose([ask(text, num_prompt=1, budget=budget)])[0]
+        assert len(tree) <= budget
+        assert all(0 <= token <= 4 for token in tree.tokens)

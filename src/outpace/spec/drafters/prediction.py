@@ -17,21 +17,45 @@ from outpace.spec.tree import DraftTree
 
 _LONGEST_MATCH = 32
 # How often a guess is right before anything was seen: while the answer has followed the
-# expectation from the start, and after it found back.
-_PRIOR = {"followed": 0.8, "found": 0.7}
+# expectation from the start, after it found back, and where something stands for something else.
+_PRIOR = {"followed": 0.8, "found": 0.7, "replaced": 0.5}
+# Tokens in a row that may stand for others, once as many were as expected.
+_MOST_REPLACED = 3
+# The longest draft behind such a token.
+_CAREFUL = 6
 
 
 @dataclass(slots=True)
 class _Place:
     """How far an answer has got in its expectation: ``next`` is the index expected next.
 
-    ``found`` is whether it had to be found, since the answer left the expectation.
+    ``found`` is whether it had to be found, since the answer left the expectation. ``trust`` grows
+    with each token that is as expected and falls with each other one; below 0 the place is lost.
+    ``replaced`` is whether the last token was another one.
     """
 
     num_output: int = 0
     next: int = 0
-    lost: bool = False
+    trust: int = 0
     found: bool = False
+    replaced: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody knows how the expectation goes on."""
+        return self.trust < 0
+
+    @property
+    def kind(self) -> str:
+        """As of what kind its guesses are counted."""
+        return "replaced" if self.replaced else "found" if self.found else "followed"
+
+    def follow(self, token: int, expected: NDArray[np.int64]) -> None:
+        """The answer goes on with a token, in the place of the one that was expected."""
+        as_expected = self.next < len(expected) and int(expected[self.next]) == token
+        self.next += 1
+        self.replaced = not as_expected
+        self.trust = min(self.trust + 1, _MOST_REPLACED) if as_expected else self.trust - 1
 
 
 class PredictionDrafter:
@@ -69,29 +93,28 @@ class PredictionDrafter:
         self._advance(place, expected, ask.token_ids[ask.num_prompt :])
         if place.lost:
             return DraftTree()
-        following = expected[place.next : place.next + ask.budget]
-        chain = following.tolist()
-        kind = "found" if place.found else "followed"
-        confidence = self._record.propose(ask.seq_id, kind, len(ask.token_ids), chain)
+        most = min(ask.budget, _CAREFUL) if place.replaced else ask.budget
+        chain = expected[place.next : place.next + most].tolist()
+        confidence = self._record.propose(ask.seq_id, place.kind, len(ask.token_ids), chain)
         return DraftTree.chain(chain, source=self.name, confidence=confidence)
 
     def _advance(
         self, place: _Place, expected: NDArray[np.int64], output: NDArray[np.int64]
     ) -> None:
         """Move over the tokens that came since the last time."""
-        fresh = output[place.num_output :]
+        before = place.next
+        for token in output[place.num_output :].tolist():
+            if not place.lost:
+                place.follow(token, expected)
         place.num_output = len(output)
-        agrees = expected[place.next : place.next + len(fresh)]
-        if not place.lost and np.array_equal(agrees, fresh):
-            place.next += len(fresh)
+        if not place.lost and not place.replaced:
             return
         ends, length = longest_match(expected, output, _LONGEST_MATCH)
-        place.found = True
-        place.lost = length < self._config.min_match
-        if not place.lost:
+        if length >= self._config.min_match:
             # Prefer to move forward: a text that repeats itself is usually copied in order.
-            ahead = ends[ends >= place.next]
+            ahead = ends[ends >= before]
             place.next = int(ahead[0] if len(ahead) else ends[-1]) + 1
+            place.trust, place.replaced, place.found = _MOST_REPLACED, False, True
 
     def observe(self, seen: Sequence[Seen]) -> None:
         """Nothing to learn: the tokens come with every ask."""

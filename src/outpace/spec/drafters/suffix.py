@@ -9,7 +9,7 @@ import numpy as np
 
 from outpace.config import SuffixConfig
 from outpace.spec.drafter import Ask, Seen
-from outpace.spec.retrieval.candidates import Candidates
+from outpace.spec.retrieval.candidates import LONG, Candidates
 from outpace.spec.retrieval.growth import grow
 from outpace.spec.retrieval.own import look_back
 from outpace.spec.retrieval.store import OutputStore
@@ -17,16 +17,24 @@ from outpace.spec.tree import DraftTree
 
 # Sequences that were taken out and may come back (a preemption); more of them are not kept.
 _RESTING = 1024
+# Tokens in a row that may stand for others before the place is lost.
+_LARGEST_GAP = 3
+# A match of fewer tokens may be one by chance.
+_LEAST_MATCH = 3
 
 
 @dataclass(slots=True)
 class _Output:
-    """The output of a sequence as far as it is known; ``stored`` tokens of it are in the store."""
+    """The output of a sequence as far as it is known; ``stored`` tokens of it are in the store.
+
+    ``copies`` is whether it has followed an earlier text for long, up to a gap at most.
+    """
 
     tenant: str
     num_prompt: int
     stored: int = 0
     tokens: list[int] = field(default_factory=list)
+    copies: bool = False
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
         """Known tokens of the sequence, from position ``start`` on."""
@@ -40,7 +48,8 @@ class SuffixDrafter:
 
     A tree of the likeliest continuations (SuffixDecoding: Oliaro et al. 2024, arXiv 2411.04975).
     Outputs are remembered when their request ends, and are found by requests of the same tenant
-    only. A request is learned from whether or not it was drafted for.
+    only. A request is learned from whether or not it was drafted for. Where an answer that followed
+    an earlier text for long has another token, it goes on behind that one.
     """
 
     name = "suffix"
@@ -59,13 +68,33 @@ class SuffixDrafter:
 
     def _draft(self, ask: Ask) -> DraftTree:
         self._note(ask)
-        candidates = Candidates.joined(
+        found = self._places(ask, 0)
+        longest = int(found.lengths.max(initial=0))
+        output = self._outputs[ask.seq_id]
+        if longest < _LEAST_MATCH and output.copies:
+            behind = self._behind_a_gap(ask)
+            output.copies = len(behind) > 0
+            found = Candidates.joined([found, behind])
+        elif longest >= LONG:
+            output.copies = True
+        return grow(found, ask.budget, self._config.min_probability, self.name)
+
+    def _places(self, ask: Ask, gap: int) -> Candidates:
+        """Where the text without its last ``gap`` tokens occurred, in itself and in others."""
+        text, depth = ask.token_ids[: len(ask.token_ids) - gap], ask.budget + gap
+        return Candidates.joined(
             [
-                look_back(ask.token_ids, self._config.min_match, ask.budget),
-                self._store.look_up(ask.tenant, ask.token_ids, ask.budget),
+                look_back(text, self._config.min_match, depth),
+                self._store.look_up(ask.tenant, text, depth),
             ]
         )
-        return grow(candidates, ask.budget, self._config.min_probability, self.name)
+
+    def _behind_a_gap(self, ask: Ask) -> Candidates:
+        for gap in range(1, min(_LARGEST_GAP, len(ask.token_ids) - 1) + 1):
+            found = self._places(ask, gap).behind_a_gap(gap)
+            if len(found):
+                return found
+        return Candidates.none(ask.budget)
 
     def _output(self, seq_id: int, tenant: str, num_prompt: int) -> _Output:
         output = self._outputs.get(seq_id)

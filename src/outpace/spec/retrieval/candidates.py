@@ -14,6 +14,9 @@ END = -1
 LONGEST_MATCH = 32
 # An occurrence counts half as much for each token that it agrees less than the best one.
 HALVING = 0.5
+# Behind a gap, a place that agreed for so many tokens before it says as much as one that agrees
+# for so few.
+LONG, _BEHIND_A_GAP = 6, 3
 # A match in another text says as much as one in the same text that is so many tokens shorter.
 _ELSEWHERE = 2
 
@@ -60,6 +63,16 @@ class Candidates:
             return cls.none(following.shape[1])
         votes = HALVING ** (lengths.max() - lengths)
         return cls(np.maximum(lengths - _ELSEWHERE, 1), following, 1 / votes.sum() + 0 * votes)
+
+    def behind_a_gap(self, gap: int) -> Candidates:
+        """The places that agreed for long, and how they go on after so many tokens more.
+
+        For a text in which something stands for something else, as in an edited one: a name, a
+        number. These were looked up with its last ``gap`` tokens left out.
+        """
+        long = self.lengths >= LONG
+        lengths = np.full(int(long.sum()), _BEHIND_A_GAP, dtype=np.int64)
+        return Candidates(lengths, self.following[long][:, gap:], self.votes[long])
 
     @classmethod
     def joined(cls, several: Sequence[Candidates]) -> Candidates:
