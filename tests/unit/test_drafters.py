@@ -156,7 +156,16 @@ def test_behind_a_word_that_stands_for_another_it_goes_on() -> None:
     assert next_guesses([1, 2, 3, 99, 98, 6, 7]) == (8, 9, 10, 11)
     assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95]) == (11, 12, 13, 14)
     assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94]) == ()
-    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20, 21, 22]) == (23, 24, 25, 26)
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20]) == ()
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20, 21]) == (22, 23, 24, 25)
+
+
+def test_far_from_its_place_more_tokens_must_agree_to_find_back() -> None:
+    drafter = PredictionDrafter(PredictionConfig())
+    expected = tuple(range(1, 200))
+    for output, found in (([100, 101], ()), ([100, 101, 102], (103, 104, 105, 106))):
+        [tree] = drafter.propose([ask([0, 300, *output], prediction=expected)])
+        assert tree.tokens == found
 
 
 def test_without_a_prediction_nothing_is_proposed() -> None:

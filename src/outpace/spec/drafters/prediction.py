@@ -21,6 +21,8 @@ _LONGEST_MATCH = 32
 _PRIOR = {"followed": 0.8, "found": 0.7, "replaced": 0.5}
 # Tokens in a row that may stand for others, once as many were as expected.
 _MOST_REPLACED = 3
+# Within so many tokens ahead, one less has to agree to find back.
+_NEAR = 48
 # The longest draft behind such a token.
 _CAREFUL = 6
 
@@ -110,9 +112,10 @@ class PredictionDrafter:
         if not place.lost and not place.replaced:
             return
         ends, length = longest_match(expected, output, _LONGEST_MATCH)
-        if length >= self._config.min_match:
-            # Prefer to move forward: a text that repeats itself is usually copied in order.
-            ahead = ends[ends >= before]
+        # Prefer to move forward: a text that repeats itself is usually copied in order.
+        ahead = ends[ends >= before]
+        near = len(ahead) > 0 and int(ahead[0]) < before + _NEAR
+        if length >= self._config.min_match - near:
             place.next = int(ahead[0] if len(ahead) else ends[-1]) + 1
             place.trust, place.replaced, place.found = _MOST_REPLACED, False, True
 
