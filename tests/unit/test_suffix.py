@@ -279,6 +279,17 @@ def test_behind_a_gap_it_goes_on_as_the_text_did() -> None:
     assert drafter.propose([ask([0, *answer], num_prompt=1)])[0].tokens == ()
 
 
+@pytest.mark.parametrize("gap", [[99, 22], [22], [99, 98, 97, 96, 95, 24]])
+def test_it_finds_back_behind_more_or_fewer_tokens_than_there_were(gap: list[int]) -> None:
+    drafter = SuffixDrafter(SuffixConfig())
+    said(drafter, list(range(10, 40)))
+    answer = [*range(10, 21)]
+    drafter.propose([ask([0, *answer], num_prompt=1)])
+    last = gap[-1]
+    tree = drafter.propose([ask([0, *answer, *gap], num_prompt=1)])[0]
+    assert tree.tokens[:2] == (last + 1, last + 2)
+
+
 def test_without_a_long_match_before_it_a_gap_is_none() -> None:
     drafter = SuffixDrafter(SuffixConfig())
     said(drafter, list(range(10, 40)))

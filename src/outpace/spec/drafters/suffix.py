@@ -9,7 +9,7 @@ import numpy as np
 
 from outpace.config import SuffixConfig
 from outpace.spec.drafter import Ask, Seen
-from outpace.spec.retrieval.candidates import LONG, Candidates
+from outpace.spec.retrieval.candidates import LONG, REACH, Candidates
 from outpace.spec.retrieval.growth import grow
 from outpace.spec.retrieval.own import look_back
 from outpace.spec.retrieval.store import OutputStore
@@ -17,8 +17,8 @@ from outpace.spec.tree import DraftTree
 
 # Sequences that were taken out and may come back (a preemption); more of them are not kept.
 _RESTING = 1024
-# Tokens in a row that may stand for others before the place is lost.
-_LARGEST_GAP = 3
+# Tokens in a row that may differ from an earlier text before the place is lost.
+_LARGEST_GAP = 6
 # A match of fewer tokens may be one by chance.
 _LEAST_MATCH = 3
 
@@ -68,7 +68,7 @@ class SuffixDrafter:
 
     def _draft(self, ask: Ask) -> DraftTree:
         self._note(ask)
-        found = self._places(ask, 0)
+        found = self._places(ask, 0, ask.budget)
         longest = int(found.lengths.max(initial=0))
         output = self._outputs[ask.seq_id]
         if longest < _LEAST_MATCH and output.copies:
@@ -79,9 +79,9 @@ class SuffixDrafter:
             output.copies = True
         return grow(found, ask.budget, self._config.min_probability, self.name)
 
-    def _places(self, ask: Ask, gap: int) -> Candidates:
+    def _places(self, ask: Ask, gap: int, depth: int) -> Candidates:
         """Where the text without its last ``gap`` tokens occurred, in itself and in others."""
-        text, depth = ask.token_ids[: len(ask.token_ids) - gap], ask.budget + gap
+        text = ask.token_ids[: len(ask.token_ids) - gap]
         return Candidates.joined(
             [
                 look_back(text, self._config.min_match, depth),
@@ -91,7 +91,8 @@ class SuffixDrafter:
 
     def _behind_a_gap(self, ask: Ask) -> Candidates:
         for gap in range(1, min(_LARGEST_GAP, len(ask.token_ids) - 1) + 1):
-            found = self._places(ask, gap).behind_a_gap(gap)
+            places = self._places(ask, gap, ask.budget + REACH)
+            found = places.behind_a_gap(ask.token_ids[-gap:])
             if len(found):
                 return found
         return Candidates.none(ask.budget)
