@@ -262,16 +262,16 @@ def test_what_was_learned_survives_a_restart(tmp_path: Path) -> None:
 
 
 def damaged_files() -> list[tuple[str, str]]:
-    good = {"format": 1, "pair": "p", "acceptance": [], "sharpening": []}
+    good = {"format": 2, "pair": "p", "acceptance": [], "sharpening": []}
     cell = {"source": "s", "type": "t", "asked": 1, "found": 1, "drafts": 1}
     return [
         ("", "cannot be used"),
         ("{", "cannot be used"),
         ("[]", "another format"),
         ("[" * 100_000, "cannot be used"),
-        (json.dumps({**good, "format": 2}), "another format"),
+        (json.dumps({**good, "format": 1}), "another format"),
         (json.dumps({**good, "pair": "q"}), "other models"),
-        (json.dumps({"format": 1, "pair": "p"}), "cannot be used"),
+        (json.dumps({"format": 2, "pair": "p"}), "cannot be used"),
         (json.dumps({**good, "acceptance": 3}), "not a list"),
         (json.dumps({**good, "acceptance": [{}]}), "cannot be used"),
         (json.dumps({**good, "acceptance": [{**cell, "accepted": [2], "tried": [1]}]}), "cannot"),
@@ -289,7 +289,7 @@ def absurd_numbers() -> list[str]:
     offsets, precision = "0, " * 8 + "<g>", "2, " * 8 + "<h>"
     bins = f'"source": "s", "kind": "match", "offsets": [{offsets}], "precision": [{precision}]'
     text = (
-        f'{{"format": 1, "pair": "p", "drafts": 9, "acceptance": [{{{cell}, "drafts": <i>}}, '
+        f'{{"format": 2, "pair": "p", "drafts": 9, "acceptance": [{{{cell}, "drafts": <i>}}, '
         f'{{"source": "s", "spread": {{{spread}, "tries_squared": <j>}}}}], '
         f'"sharpening": [{{{bins}}}]}}'
     )
