@@ -93,7 +93,7 @@ def load(name: str) -> Kernels:
         return Kernels("", f"not built ({problem}); install a C++ compiler and again", None)
     try:
         agrees = _agrees(module)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         return Kernels("", f"built for another version ({error}); install again", None)
     if not agrees:
         return Kernels("", "the compiled kernels compute something else than PyTorch", None)
@@ -111,7 +111,27 @@ def _agrees(module: ModuleType) -> bool:
         KernelLinear(packed, module=module)(x, out)
         if not torch.allclose(out, x @ unpack(packed).T, rtol=0.05, atol=0.5):
             return False
+        if not _looks_up(module, packed):
+            return False
+    if not _norms(module, x):
+        return False
     return all(_attends(module, dtype) for dtype in (torch.float32, torch.bfloat16))
+
+
+def _looks_up(module: ModuleType, table: Packed) -> bool:
+    """Some rows of a table, against PyTorch's."""
+    ids = torch.tensor([table.outputs - 1, 0, 17])
+    found = torch.empty(len(ids), table.inputs)
+    layer = KernelLinear(table, module=module)
+    module.look_up(*layer.arguments, ids.data_ptr(), len(ids), found.data_ptr())
+    return torch.equal(found, table.rows(ids))
+
+
+def _norms(module: ModuleType, x: Tensor) -> bool:
+    """A norm of rows, against PyTorch's."""
+    weight, out = torch.linspace(-1, 1, x.shape[1]), torch.empty_like(x)
+    module.norm(x.data_ptr(), *x.shape, weight.data_ptr(), 1e-5, out.data_ptr())
+    return torch.allclose(out, F.rms_norm(x, weight.shape, weight, 1e-5), rtol=1e-4, atol=1e-5)
 
 
 def _attends(module: ModuleType, dtype: torch.dtype) -> bool:

@@ -9,13 +9,7 @@ import torch
 from torch import Tensor
 
 from outpace.cache.pools import KVPool
-from outpace.kernels.native import (
-    HeadShape,
-    KernelLinear,
-    Source,
-    attention_fits,
-    kernels,
-)
+from outpace.kernels.native import HeadShape, KernelLinear, Source, attention_fits, kernels
 from outpace.kernels.packing import Format, Packed
 from outpace.kernels.rows import KernelNorm, KernelTable
 from outpace.kernels.stack import KernelStack, Layer

@@ -109,16 +109,12 @@ class Rope:
 
     def lookup(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Factors for :func:`rotate_` at ``positions [N]``: two tensors ``[N, 1, head_dim]``."""
-        cosine, sine = (half.unsqueeze(1) for half in self.angles(positions))
+        angles = (table.index_select(0, positions) for table in self.tables(positions))
+        cosine, sine = (half.unsqueeze(1) for half in angles)
         return torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)
 
-    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines at ``positions [N]``: ``[N, head_dim / 2]`` each."""
-        cosines, sines = self.tables(positions)
-        return cosines.index_select(0, positions), sines.index_select(0, positions)
-
     def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines by position, as far as ``positions`` at least."""
+        """Cosines and sines by position, ``[P, head_dim / 2]`` each, beyond ``positions``."""
         if self._max_positions > len(self._cosines):
             self._grow(int(positions.max()) + 1)
         return self._cosines, self._sines

@@ -59,7 +59,7 @@ class EaglePass(Protocol):
     def write(self, batch: Batch, hidden: Tensor, pool: KVPool) -> None:
         """Write keys and values as ``forward`` does, for rows from which nobody goes on.
 
-        With one layer these depend on no other row, so it takes less than half the time.
+        With one layer these depend on no other row: attention and what follows it are left out.
         """
         ...
 
