@@ -39,7 +39,7 @@ def sample() -> Live:
         live.add_row(row(number, counts((0, 0), (8, 0), drafter="model"), request_type="chat"))
     for number in range(60):
         outcome = Outcome(0, "ngram", 3, number % 4, False, 4, 1 + number % 4)
-        live.add_step(StepRecord(8, 0.02, 0.001, (outcome,) * (1 + number % 3), 0.004))
+        live.add_step(StepRecord(8, 0.02, {"ngram": 0.001}, (outcome,) * (1 + number % 3), 0.004))
     return live
 
 

@@ -34,7 +34,7 @@ def serve(controller: AutomaticController, count: int, alpha: float, seed: int, 
             k = budget.tokens
             right = int(np.argmin([*(random.random(k) < alpha), False]))
             outcome = Outcome(seq_id, "d", k, right, right < k, k, right + 1, 50 + step, "d")
-            controller.record(StepRecord(1 + k, 0.0105 if k else 0.01, 0.0, (outcome,)))
+            controller.record(StepRecord(1 + k, 0.0105 if k else 0.01, {}, (outcome,)))
         controller.forget(seq_id)
 
 

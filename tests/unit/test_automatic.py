@@ -89,7 +89,7 @@ class Machine:
             verify, drafting, rest = (1 + 0.02 * noise) * times
             seconds += verify + drafting + rest
             outcome = Outcome(seed, "drafter", k, accepted, accepted < k, k, accepted + 1, 2 + done)
-            controller.record(StepRecord(1 + k, verify, drafting, (outcome,), rest))
+            controller.record(StepRecord(1 + k, verify, {"drafter": drafting}, (outcome,), rest))
             behind = behind + 1 if k == 0 else 1 + (accepted == k)
             done += accepted + 1
             lengths.append(k)

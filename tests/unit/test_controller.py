@@ -30,7 +30,7 @@ def played(costs: dict[int, float], accepted: int, rejected: bool, steps: int = 
         taken = min(accepted, budget.tokens)
         lost = rejected and budget.tokens > taken
         outcome = Outcome(1, "ngram", budget.tokens, taken, lost)
-        controller.record(StepRecord(None, 1.0, 0.0, (outcome,)))
+        controller.record(StepRecord(None, 1.0, {}, (outcome,)))
     return budget
 
 
@@ -55,7 +55,7 @@ def tries(costs: dict[int, float], steps: int) -> tuple[list[int], Budget]:
             drafted.append(step)
         outcome = Outcome(1, "ngram", budget.tokens, 0, budget.tokens > 0, budget.tokens)
         rows = 1 + budget.tokens
-        controller.record(StepRecord(rows, CostTable(costs)(rows), 0.0, (outcome,)))
+        controller.record(StepRecord(rows, CostTable(costs)(rows), {}, (outcome,)))
     return drafted, budget
 
 

@@ -14,7 +14,7 @@ from record_rows import counts, row
 
 def step(asked: int = 4, drafted: int = 3, accepted: int = 2, sequences: int = 2) -> StepRecord:
     outcome = Outcome(0, "ngram", drafted, accepted, False, asked, accepted + 1)
-    return StepRecord(8, 0.02, 0.001, (outcome,) * sequences, 0.004)
+    return StepRecord(8, 0.02, {"ngram": 0.001}, (outcome,) * sequences, 0.004)
 
 
 def test_steps_are_added_up_by_the_second() -> None:

@@ -58,7 +58,8 @@ class World:
                 context=100 + done,
                 source=made,
             )
-            controller.record(StepRecord(1 + k, verify, drafting, (outcome,), rest))
+            by_source = {made: drafting} if made else {}
+            controller.record(StepRecord(1 + k, verify, by_source, (outcome,), rest))
             done += accepted + 1
         controller.forget(seed)
         return seconds
@@ -115,7 +116,8 @@ def test_acceptance_is_counted_by_the_maker() -> None:
         assert set(budget.by_source) == set(BOTH)
         k = budget.by_source["model"]
         outcome = Outcome(1, "both", k, k, False, budget.tokens, k + 1, 50, "model" if k else "")
-        controller.record(StepRecord(1 + k, TARGET(1 + k), k * MODEL(1), (outcome,), 0.001))
+        by_source = {"model": k * MODEL(1)}
+        controller.record(StepRecord(1 + k, TARGET(1 + k), by_source, (outcome,), 0.001))
     [budget] = controller.budgets([candidate])
     assert budget.by_source["model"] >= 8
     # Lookup was asked each time and never had a draft: nothing is known against its guesses.

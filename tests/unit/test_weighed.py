@@ -42,6 +42,6 @@ def test_a_lookup_is_weighed_now_and_then_and_a_draft_model_in_each_step(
         [budget] = controller.budgets([Candidate(0, "drafter", 999 - step, None, 2 + 2 * step)])
         k = budget.tokens
         outcome = Outcome(0, "drafter", k, min(k, 1), k > 1, k, 1 + min(k, 1), 2 + 2 * step)
-        controller.record(StepRecord(1 + k, 0.01, 1e-4, (outcome,), 1e-4))
+        controller.record(StepRecord(1 + k, 0.01, {"drafter": 1e-4}, (outcome,), 1e-4))
     assert len(weighed) <= most
     assert len(weighed) == 40 or draft is None

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from outpace.control.choice import Contender, Costs, Others, laid_to_each
 from outpace.control.cost import CostTable
+from outpace.control.draft_cost import work
 
 # A guess that is emitted less often than this is not worth looking at.
 _LEAST_GAIN = 0.01
@@ -150,7 +151,8 @@ def _draft_seconds(
         cost = costs.draft(name)
         if cost.table is None:
             made = np.cumsum(mine)
-            total += np.where(made > 0, cost.line.over(made), 0.0)
+            passes = np.maximum.accumulate(np.where(mine, depth + 1, 0))
+            total += np.where(made > 0, cost.line.over(work(passes, made)), 0.0)
             continue
         more = np.zeros(len(who))
         more[mine] = _passes(cost.table, contenders, who[mine], depth[mine])

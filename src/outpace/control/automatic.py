@@ -345,11 +345,8 @@ class AutomaticController:
         if step.rest_seconds:
             self.costs.host.add(rows, step.rest_seconds)
         for name, wanted in drafts.items():
-            cost = self.costs.draft(name)
-            # Without a table, and beside others, it is not known who took the time.
-            if cost.table is not None or len(drafts) == 1:
-                rest = sum(seconds for other, seconds in by_name.items() if other != name)
-                cost.record(wanted, max(step.draft_seconds - rest, 0.0))
+            if name in step.drafting:
+                self.costs.draft(name).record(wanted, step.drafting[name])
 
     def _book(self, outcomes: Sequence[Outcome], seconds: float) -> None:
         """What drafting cost in this step, laid to those that drafted, against what they got.

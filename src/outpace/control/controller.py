@@ -81,15 +81,20 @@ class Outcome:
 class StepRecord:
     """One step in numbers. ``rows`` is None when prompt pieces make its time incomparable.
 
-    ``verify_seconds`` is the target's forward pass, ``draft_seconds`` all proposing, and
-    ``rest_seconds`` what the step took beside these two.
+    ``verify_seconds`` is the target's forward pass, ``drafting`` what each source took to propose,
+    and ``rest_seconds`` what the step took beside these two.
     """
 
     rows: int | None
     verify_seconds: float
-    draft_seconds: float
+    drafting: Mapping[str, float]
     outcomes: tuple[Outcome, ...]
     rest_seconds: float = 0.0
+
+    @property
+    def draft_seconds(self) -> float:
+        """All proposing."""
+        return sum(self.drafting.values())
 
 
 class Controller(Protocol):

@@ -6,12 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from outpace.control.cost import CostTable
 from outpace.control.line import OnlineLine
 
 _CORRECTION = 0.1
 # Catching up with more tokens than this is a prompt's piece, and teaches nothing about a draft.
 _COMPARABLE = 32
+# What a further guess in the same pass takes, as a share of the first one of that pass.
+_BESIDE = 0.25
+
+
+def work(passes: ArrayLike, tokens: ArrayLike) -> NDArray[np.float64]:
+    """How much there is to do for drafts whose cost is known from observation only.
+
+    A head makes a pass for each place in the draft, in which all sequences have a row: drafts of
+    three guesses for four sequences are three passes and not twelve. What was seen of one sequence
+    must not mislead about many, nor the other way round.
+
+    Args:
+        passes: guesses of the longest draft.
+        tokens: guesses of all drafts.
+    """
+    first = np.asarray(passes, np.float64)
+    return first + _BESIDE * (np.asarray(tokens, np.float64) - first)
 
 
 class Wanted(NamedTuple):
@@ -35,12 +55,12 @@ class DraftCost:
     A draft model first computes what it has not seen, and with it the first guess; then a step
     for each further guess of the longest draft, with a row for each sequence that is still being
     drafted for. Its table says what that costs; sampling and the like are learned as a factor.
-    Drafters without a model are a line over the number of tokens, learned from what they took.
+    Drafters without a table are a line over the `work`, learned from what they took.
 
     Args:
         table: of the draft model, if there is one.
         factor: what a draft really takes, as a multiple of what the table says.
-        line: seconds over tokens, where there is no table.
+        line: seconds over the work, where there is no table.
     """
 
     table: CostTable | None = None
@@ -73,7 +93,8 @@ class DraftCost:
         if not wanted or sum(one.behind for one in wanted) > _COMPARABLE + len(wanted):
             return
         if self.table is None:
-            self.line.add(sum(one.tokens for one in wanted), seconds)
+            tokens = [one.tokens for one in wanted]
+            self.line.add(float(work(max(tokens), sum(tokens))), seconds)
             return
         expected = self.seconds(wanted)
         if expected > 0:
@@ -87,7 +108,7 @@ class GrowingDraft:
         self._cost = cost
         self._active: list[int] = []  # sequences at each depth
         self._first_rows = 0
-        self._tokens = 0
+        self._tokens = self._longest = 0
         self._by_table = 0.0
 
     def add(self, depth: int, behind: int, context: int) -> None:
@@ -97,6 +118,7 @@ class GrowingDraft:
         """
         behind = min(behind, 2)
         self._tokens += 1
+        self._longest = max(self._longest, depth + 1)
         table = self._cost.table
         if table is None:
             return
@@ -119,5 +141,5 @@ class GrowingDraft:
         if self._tokens == 0:
             return 0.0
         if self._cost.table is None:
-            return self._cost.line.at(self._tokens)
+            return self._cost.line.at(float(work(self._longest, self._tokens)))
         return self._cost.factor * self._by_table

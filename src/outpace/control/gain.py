@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outpace.control.acceptance import reach
 from outpace.control.choice import Costs, Others, laid_to_each
 from outpace.control.controller import LARGEST_AUTOMATIC_K
-from outpace.control.draft_cost import DraftCost
+from outpace.control.draft_cost import DraftCost, work
 from outpace.control.estimate import Estimate
 
 _LEAST_GAIN = 0.01
@@ -152,9 +152,9 @@ def _step_seconds(prospect: Prospect, costs: Costs, load: Load, most: int) -> li
 
 def _draft_share(cost: DraftCost, prospect: Prospect, load: Load, length: int) -> float:
     """One sequence's part of the seconds that drafts of this length take for all."""
-    if cost.table is None:
-        return cost.line.at(length)
     sequences = 1 + load.others.sequences
+    if cost.table is None:
+        return cost.line.at(float(work(length, length * sequences))) / sequences
     first = min(prospect.behind, 2)
     passes = cost.table(first * sequences) + (length - 1) * cost.table(sequences)
     seen = cost.table.attention(first + length - 1, load.context)

@@ -39,7 +39,7 @@ class OnlineLine:
         slope = min(max(self._xy / self._xx, 0.0), self._y / self._x)
         return max(self._y + slope * (x - self._x), 0.0)
 
-    def over(self, xs: NDArray[np.int64]) -> NDArray[np.float64]:
+    def over(self, xs: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         """The line's values at many places."""
         if self._x <= 0 or self._xx <= 0:
             return np.full(len(xs), self._y)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
 
 from outpace.control.controller import Budget
 from outpace.engine.generation import Generation, Listeners, common_taps
@@ -10,7 +12,7 @@ from outpace.engine.menu import Menu
 from outpace.engine.scheduler import Scheduled
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.request import Request
-from outpace.spec.drafter import Ask, Drafter, Seen
+from outpace.spec.drafter import Ask, Drafter, Seen, seconds_by_source
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -37,6 +39,7 @@ class Drafting:
     Attributes:
         current: what sequences get that begin now.
         taps: the target's layers whose states anybody wants to see now.
+        seconds: by source, of the last `propose`.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Drafting:
         self._menu = menu
         self._sources = {name: one.sources for name, one in drafters.items()}
         self.taps = self.current.taps
+        self.seconds: dict[str, float] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._sources
@@ -61,9 +65,14 @@ class Drafting:
                 name = part.sequence.drafter
                 drafter = self._of(part.sequence).drafters[name]
                 groups.setdefault((name, id(drafter)), (drafter, []))[1].append(i)
+        self.seconds = defaultdict(float)
         for (name, _), (drafter, members) in groups.items():
             asks = [_ask(parts[i], budgets[parts[i].sequence.seq_id]) for i in members]
-            for i, tree in zip(members, drafter.propose(asks), strict=True):
+            began = perf_counter()
+            proposed = drafter.propose(asks)
+            for source, seconds in seconds_by_source(drafter, perf_counter() - began).items():
+                self.seconds[source] += seconds
+            for i, tree in zip(members, proposed, strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):
                     tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")
                 tree = tree.truncated(parts[i].draft_budget, parts[i].draft_budget)

@@ -123,9 +123,9 @@ class Engine:
         for part in parts:
             if part.completes and part.sequence.seq_id not in budgets:
                 part.sequence.counts.off_reasons["the prompt was just computed"] += 1
-        drafting_began = perf_counter()
         trees = self.drafting.propose(parts, budgets)
-        draft_seconds = perf_counter() - drafting_began
+        by_source = dict(self.drafting.seconds)
+        draft_seconds = sum(by_source.values())
 
         config = self.config
         batch, segments = build_batch(parts, trees, config.block_size, config.tree_attention)
@@ -139,7 +139,7 @@ class Engine:
         outcomes = [_count(*pair) for pair in zip(segments, emissions, strict=True)]
         rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
         rest = perf_counter() - began - draft_seconds - verify_seconds
-        record = StepRecord(rows, verify_seconds, draft_seconds, tuple(outcomes), rest)
+        record = StepRecord(rows, verify_seconds, by_source, tuple(outcomes), rest)
         self.controller.record(record)
         self.on_step(record)
 

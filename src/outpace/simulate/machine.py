@@ -42,16 +42,16 @@ class Machine:
         """Seconds beside the passes."""
         return self.host_step + self.host_row * rows
 
-    def draft_seconds(self, drafts: Mapping[str, Sequence[Wanted]]) -> float:
+    def drafting(self, drafts: Mapping[str, Sequence[Wanted]]) -> dict[str, float]:
         """Seconds to make all drafts of a step, by source."""
-        total = 0.0
+        seconds = {}
         for source, wanted in drafts.items():
             table = self.drafts.get(source)
             if table is None:
-                total += self.lookup * len(wanted)
+                seconds[source] = self.lookup * len(wanted)
             else:
-                total += DraftCost(table).seconds(wanted)
-        return total
+                seconds[source] = DraftCost(table).seconds(wanted)
+        return seconds
 
     def known_target(self, error: float = 1.0) -> CostTable:
         """A controller's own copy of the target's table, off by a factor."""

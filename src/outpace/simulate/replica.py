@@ -157,9 +157,12 @@ class Replica:
         machine = self._machine
         longer = 1 + self._noise * np.abs(self._random.standard_normal(3))
         verify = machine.step_seconds(rows, attended) * float(longer[0])
-        drafting = machine.draft_seconds(drafts) * float(longer[1])
+        drafting = {
+            source: seconds * float(longer[1])
+            for source, seconds in machine.drafting(drafts).items()
+        }
         rest = machine.host_seconds(rows) * float(longer[2])
-        seconds = verify + drafting + rest
+        seconds = verify + sum(drafting.values()) + rest
         self.now += seconds
         self.busy += seconds
         plain = self._plain_seconds(decoding, pieces, float(longer[0]), float(longer[2]))

@@ -126,3 +126,19 @@ class Particular(Protocol):
     def serves(self, request: Request) -> bool:
         """Whether the request brings what it follows."""
         ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A drafter of several sources that knows how long each of them took.
+
+    Attributes:
+        seconds: by source, of the last ``propose``; those that were not asked are left out.
+    """
+
+    seconds: Mapping[str, float]
+
+
+def seconds_by_source(drafter: Drafter, seconds: float) -> Mapping[str, float]:
+    """Who took the seconds of a drafter's last ``propose``."""
+    return drafter.seconds if isinstance(drafter, Timed) else {drafter.sources[0]: seconds}
