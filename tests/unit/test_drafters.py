@@ -156,7 +156,7 @@ def test_behind_a_word_that_stands_for_another_it_goes_on() -> None:
     assert next_guesses([1, 2, 3, 99, 98, 6, 7]) == (8, 9, 10, 11)
     assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95]) == (11, 12, 13, 14)
     assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94]) == ()
-    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20]) == ()
+    assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20]) == (21, 22, 23, 24)
     assert next_guesses([1, 2, 3, 99, 98, 6, 7, 97, 96, 95, 94, 20, 21]) == (22, 23, 24, 25)
 
 

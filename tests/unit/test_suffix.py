@@ -195,11 +195,19 @@ def test_an_earlier_output_foretells_the_same_again() -> None:
     assert tree.source == "suffix"
 
 
-def test_prompts_are_not_remembered_only_outputs_are() -> None:
+def test_of_prompts_only_the_end_is_remembered_to_tell_what_followed_it() -> None:
     drafter = SuffixDrafter(SuffixConfig())
-    drafter.propose([ask([*range(20, 40), 1, 2], num_prompt=20, seq_id=5)])
+    drafter.propose([ask([*range(20, 90), 1, 2], num_prompt=70, seq_id=5)])
     drafter.forget(5)
     assert len(drafter.propose([ask([0, 24, 25, 26])])[0]) == 0
+    assert drafter.propose([ask([0, 87, 88, 89], seq_id=2)])[0].tokens == (1, 2)
+
+
+def test_a_prompt_whose_request_said_nothing_is_not_remembered() -> None:
+    drafter = SuffixDrafter(SuffixConfig())
+    drafter.propose([ask([*range(20, 90)], num_prompt=70, seq_id=5)])
+    drafter.forget(5)
+    assert len(drafter.propose([ask([0, 87, 88, 89], seq_id=2)])[0]) == 0
 
 
 def test_no_tenant_is_drafted_for_with_the_texts_of_another() -> None:

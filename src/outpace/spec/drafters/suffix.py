@@ -9,17 +9,18 @@ import numpy as np
 
 from outpace.config import SuffixConfig
 from outpace.spec.drafter import Ask, Seen
-from outpace.spec.retrieval.candidates import LONG, REACH, Candidates
+from outpace.spec.retrieval.candidates import END, LONG, LONGEST_MATCH, Candidates, Tokens
 from outpace.spec.retrieval.growth import grow
 from outpace.spec.retrieval.own import look_back
+from outpace.spec.retrieval.place import MOST_REPLACED, Place
 from outpace.spec.retrieval.store import OutputStore
 from outpace.spec.tree import DraftTree
 
 # Sequences that were taken out and may come back (a preemption); more of them are not kept.
 _RESTING = 1024
-# Tokens in a row that may differ from an earlier text before the place is lost.
-_LARGEST_GAP = 6
-# A match of fewer tokens may be one by chance.
+# The longest piece of an earlier text that an answer is expected to follow.
+_FOLLOWED = 1024
+# Tokens that must agree to find back to it.
 _LEAST_MATCH = 3
 
 
@@ -27,14 +28,16 @@ _LEAST_MATCH = 3
 class _Output:
     """The output of a sequence as far as it is known; ``stored`` tokens of it are in the store.
 
-    ``copies`` is whether it has followed an earlier text for long, up to a gap at most.
+    ``before`` is the end of the prompt, and ``place`` says where in an earlier text it is, if it
+    follows one.
     """
 
     tenant: str
     num_prompt: int
+    before: Tokens
     stored: int = 0
     tokens: list[int] = field(default_factory=list)
-    copies: bool = False
+    place: Place | None = None
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
         """Known tokens of the sequence, from position ``start`` on."""
@@ -67,55 +70,48 @@ class SuffixDrafter:
         return [self._draft(ask) for ask in asks]
 
     def _draft(self, ask: Ask) -> DraftTree:
-        self._note(ask)
-        found = self._places(ask, 0, ask.budget)
-        longest = int(found.lengths.max(initial=0))
-        output = self._outputs[ask.seq_id]
-        if longest < _LEAST_MATCH and output.copies:
-            behind = self._behind_a_gap(ask)
-            output.copies = len(behind) > 0
-            found = Candidates.joined([found, behind])
-        elif longest >= LONG:
-            output.copies = True
-        return grow(found, ask.budget, self._config.min_probability, self.name)
+        output = self._noted(ask)
+        own = look_back(ask.token_ids, self._config.min_match, ask.budget)
+        others = self._store.look_up(ask.tenant, ask.token_ids, ask.budget)
+        found = [own, others]
+        answer = ask.token_ids[ask.num_prompt :]
+        place = output.place
+        if place is not None:
+            place.advance(answer, _LEAST_MATCH)
+        if (place is None or place.lost) and others.lengths.max(initial=0) >= LONG:
+            output.place = self._followed(ask)
+        elif place is not None:
+            found.append(place.candidates(ask.budget))
+        return grow(Candidates.joined(found), ask.budget, self._config.min_probability, self.name)
 
-    def _places(self, ask: Ask, gap: int, depth: int) -> Candidates:
-        """Where the text without its last ``gap`` tokens occurred, in itself and in others."""
-        text = ask.token_ids[: len(ask.token_ids) - gap]
-        return Candidates.joined(
-            [
-                look_back(text, self._config.min_match, depth),
-                self._store.look_up(ask.tenant, text, depth),
-            ]
-        )
+    def _followed(self, ask: Ask) -> Place:
+        """The earlier text that agrees best, which is then followed beyond differences."""
+        found = self._store.look_up(ask.tenant, ask.token_ids, _FOLLOWED)
+        text = found.following[int(np.argmax(found.lengths))]
+        text = text[: int(np.argmax(np.append(text, END) == END))]
+        return Place(text, len(ask.token_ids) - ask.num_prompt, trust=MOST_REPLACED, found=True)
 
-    def _behind_a_gap(self, ask: Ask) -> Candidates:
-        for gap in range(1, min(_LARGEST_GAP, len(ask.token_ids) - 1) + 1):
-            places = self._places(ask, gap, ask.budget + REACH)
-            found = places.behind_a_gap(ask.token_ids[-gap:])
-            if len(found):
-                return found
-        return Candidates.none(ask.budget)
-
-    def _output(self, seq_id: int, tenant: str, num_prompt: int) -> _Output:
+    def _output(self, seq_id: int, tenant: str, num_prompt: int, known: Tokens) -> _Output:
         output = self._outputs.get(seq_id)
         if output is None:
             stored = self._resting.pop(seq_id, 0)
-            output = self._outputs[seq_id] = _Output(tenant, num_prompt, stored)
+            before = known[max(num_prompt - LONGEST_MATCH, 0) : num_prompt]
+            output = self._outputs[seq_id] = _Output(tenant, num_prompt, before, stored)
         return output
 
-    def _note(self, ask: Ask) -> None:
-        output = self._output(ask.seq_id, ask.tenant, ask.num_prompt)
+    def _noted(self, ask: Ask) -> _Output:
+        output = self._output(ask.seq_id, ask.tenant, ask.num_prompt, ask.token_ids)
         known = ask.num_prompt + len(output.tokens)
         if known < len(ask.token_ids):
             output.extend(known, ask.token_ids[known:].tolist())
+        return output
 
     def observe(self, seen: Sequence[Seen]) -> None:
         """The outputs grow."""
         for one in seen:
             output = self._outputs.get(one.seq_id)
             if output is None and one.num_prompt is not None:
-                output = self._output(one.seq_id, one.tenant, one.num_prompt)
+                output = self._output(one.seq_id, one.tenant, one.num_prompt, one.known)
             if output is not None:
                 output.extend(one.start, one.token_ids)
 
@@ -124,8 +120,10 @@ class SuffixDrafter:
         output = self._outputs.pop(seq_id, None)
         if output is None:
             return
-        fresh = output.tokens[output.stored :]
-        self._store.add(output.tenant, np.array(fresh, dtype=np.int64))
+        fresh = np.array(output.tokens[output.stored :], dtype=np.int64)
+        if len(fresh) and not output.stored:
+            fresh = np.concatenate([output.before, fresh])
+        self._store.add(output.tenant, fresh)
         self._resting[seq_id] = len(output.tokens)
         if len(self._resting) > _RESTING:
             del self._resting[next(iter(self._resting))]

@@ -14,11 +14,8 @@ END = -1
 LONGEST_MATCH = 32
 # An occurrence counts half as much for each token that it agrees less than the best one.
 HALVING = 0.5
-# Behind a gap, a place that agreed for so many tokens before it says as much as one that agrees
-# for so few.
-LONG, _BEHIND_A_GAP = 6, 3
-# How far on the gap's last token is looked for, and how many tokens may stand for as many others.
-REACH, _MOST_REPLACED = 8, 3
+# A match of so many tokens is none by chance.
+LONG = 6
 # A match in another text says as much as one in the same text that is so many tokens shorter.
 _ELSEWHERE = 2
 
@@ -65,28 +62,6 @@ class Candidates:
             return cls.none(following.shape[1])
         votes = HALVING ** (lengths.max() - lengths)
         return cls(np.maximum(lengths - _ELSEWHERE, 1), following, 1 / votes.sum() + 0 * votes)
-
-    def behind_a_gap(self, gap: Tokens) -> Candidates:
-        """The places that agreed for long, and how they go on where the text differs from them.
-
-        For a text in which something stands for something else, as in an edited one: a name, a
-        number. Where a place has the gap's last token soon, it goes on behind that; else the gap
-        stands for as many tokens, if these are few.
-
-        Args:
-            gap: the last tokens of the text, without which these places were looked up, with
-                ``REACH`` following tokens more than are wanted.
-        """
-        back = self.following[:, :REACH] == gap[-1]
-        found = back.any(axis=1)
-        kept = (self.lengths >= LONG) & (found | (len(gap) <= _MOST_REPLACED))
-        first = np.where(found, np.argmax(back, axis=1) + 1, len(gap))[kept]
-        depth = self.following.shape[1] - REACH
-        following = np.take_along_axis(
-            self.following[kept], first[:, None] + np.arange(depth), axis=1
-        )
-        lengths = np.full(len(first), _BEHIND_A_GAP, dtype=np.int64)
-        return Candidates(lengths, following, self.votes[kept])
 
     @classmethod
     def joined(cls, several: Sequence[Candidates]) -> Candidates:
