@@ -9,12 +9,12 @@ import pytest
 
 from outpace.control.acceptance import reach
 from outpace.control.allocation import allocate
-from outpace.control.choice import Contender, Costs, Others
-from outpace.control.cost import CostTable
+from outpace.control.choice import Contender, Costs, GrowingStep, Others, rate
+from outpace.control.cost import AttentionCost, CostTable
 from outpace.control.counterfactual import Logged, value
 from outpace.control.draft_cost import DraftCost
 from outpace.control.estimate import Estimate
-from outpace.control.gain import Gain, Load, Prospect, predicted
+from outpace.control.gain import Gain, Load, Prospect, alone, predicted
 from outpace.control.line import OnlineLine
 from outpace.control.policy import DrafterPolicy, TypePolicy, read_policy
 from outpace.control.regime import Regime
@@ -307,3 +307,15 @@ def test_a_silent_batch_tries_the_more_seldom_the_dearer_it_is() -> None:
     assert sum(cheap.tries(0.01) for _ in range(1000)) == 4  # after 48, 96, 192 and 384 steps
     assert sum(dear.tries(12.0) for _ in range(1999)) == 0
     assert dear.tries(12.0)
+
+
+def test_a_guess_does_not_read_the_context_again() -> None:
+    """The keys of a long context are read once a step; with them free, guesses are worth it."""
+    attention = AttentionCost(base_context=100, per_key=1e-4, per_pair=0.0)
+    target = CostTable({1: 0.01, 16: 0.0101}, attention)
+    costs = Costs(target, OnlineLine(), {})
+    one = Contender("d", (0.4, 0.1), 1.0, 1, 2000, 100)
+    assert allocate([one], costs).ratio > 1.2
+    assert GrowingStep([one], costs, Others()).rate() < rate(one, 1, costs, Others())
+    curve = [Estimate(0.4, 0.3, 0.5, 100.0)] * 2
+    assert alone(Prospect("d", curve, 1.0), costs, Load(2000, 100)).mean > 1.2

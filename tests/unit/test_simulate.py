@@ -54,7 +54,11 @@ def automatic(where: Machine) -> AutomaticController:
 
 @dataclass
 class Level:
-    """Seconds for a level's requests, and how often the batch went over to the other regime."""
+    """Seconds a token at a level, and how often the batch went over to the other regime.
+
+    Counted are steps in which all places are taken: when a level runs empty, the luck of its last
+    request decides how long that takes.
+    """
 
     seconds: float
     changes: int
@@ -65,8 +69,8 @@ def climb(controller: Controller, where: Machine, work: Workload, drafter: str) 
     replica = Replica(where, controller, SOURCES, drafter, Limits(64, 512))
     result = []
     for level in LEVELS:
-        began, drafting = replica.now, []
-        count = max(12, 3 * level)
+        drafting, full = [], []
+        count = max(32, 4 * level)
         numbers = iter(range(1000 * level, 1000 * level + count))
         done = 0
         while done < count:
@@ -79,9 +83,11 @@ def climb(controller: Controller, where: Machine, work: Workload, drafter: str) 
                     done += 1
                 elif one.sequences == level:
                     drafting.append(one.asked / one.sequences)
+                    full.append(one)
         smooth = [sum(drafting[i : i + 16]) > 8 for i in range(len(drafting) - 15)]
         changes = sum(a != b for a, b in pairwise(smooth))
-        result.append(Level(replica.now - began, changes))
+        seconds = sum(one.seconds for one in full) / sum(one.emitted for one in full)
+        result.append(Level(seconds, changes))
     return result
 
 
@@ -89,8 +95,8 @@ def climb(controller: Controller, where: Machine, work: Workload, drafter: str) 
 def test_a_ramp_is_followed(target: Mapping[int, float], source: str) -> None:
     """At every level near the better of plain and the best fixed k, without thrashing.
 
-    The bound is 4 %: levels here are of a dozen requests, which the controller meets as they are
-    and a fixed k's best is picked for afterwards. Over the whole ramp it is 2 %.
+    The bound is 4 %: levels here are of a few dozen requests, which the controller meets as they
+    are and a fixed k's best is picked for afterwards. Over the whole ramp it is 2 % in the mean.
     """
     where, work = machine(target, source == "model"), workload(0.7, source)
     adaptive = climb(automatic(where), where, work, source)
@@ -99,7 +105,8 @@ def test_a_ramp_is_followed(target: Mapping[int, float], source: str) -> None:
     for level, least in zip(adaptive, best, strict=True):
         assert level.seconds <= 1.04 * least
         assert level.changes <= 2
-    assert sum(level.seconds for level in adaptive) <= 1.02 * sum(best)
+    ratios = [level.seconds / least for level, least in zip(adaptive, best, strict=True)]
+    assert sum(ratios) / len(ratios) <= 1.02
     # The controls: each fixed k is far behind somewhere, plain decoding most of all.
     for k, levels in fixed.items():
         behind = max(one.seconds / least for one, least in zip(levels, best, strict=True))

@@ -80,7 +80,7 @@ class _Search:
         self._sequences = len(contenders) + others.sequences
         self._plain = costs.plain(contexts, others)
         self._found = np.array([one.found for one in contenders])
-        self._attention = np.array([costs.target.attention(1, context) for context in contexts])
+        self._attention = np.array([costs.target.further_row(context) for context in contexts])
         self._once = _once(contenders, costs)
 
     def best(self, who: _Integers, depth: _Integers, gain: _Floats) -> Allocation:
@@ -150,8 +150,8 @@ def _draft_seconds(
             continue
         cost = costs.draft(name)
         if cost.table is None:
-            made = np.cumsum(mine)
-            passes = np.maximum.accumulate(np.where(mine, depth + 1, 0))
+            made = np.cumsum(mine, dtype=np.float64)
+            passes = np.maximum.accumulate(np.where(mine, depth + 1.0, 0.0))
             total += np.where(made > 0, cost.line.over(work(passes, made)), 0.0)
             continue
         more = np.zeros(len(who))

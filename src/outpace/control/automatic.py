@@ -25,6 +25,7 @@ from outpace.control.estimate import Estimate
 from outpace.control.gain import Prospect
 from outpace.control.line import OnlineLine
 from outpace.control.regime import Regime
+from outpace.control.shares import Shares
 from outpace.control.state import SHORTEST_PAUSE, SequenceState, SourceState
 from outpace.control.typed_acceptance import TypedAcceptance
 from outpace.control.weighed import Chances, Weighed
@@ -84,6 +85,7 @@ class AutomaticController:
         self.plain_seconds = 0.0  # of the last step, had it drafted nothing
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
         self._weighed = Weighed()
+        self._shares = Shares()
 
     @property
     def cost(self) -> CostTable:
@@ -282,7 +284,7 @@ class AutomaticController:
         rows = 2 + others.rows
         wanted = Wanted(1, min(contender.behind, 2), contender.context)
         seconds = costs.target(rows) + costs.host.at(rows)
-        seconds += costs.target.attention(1, contender.context)
+        seconds += costs.target.attention(2, contender.context)
         seconds += costs.draft(contender.drafter).seconds([wanted])
         instead = (1 + others.sequences) / chance.instead
         return max(seconds - instead, 0.0) / instead / _TRIES_SHARE
@@ -349,18 +351,15 @@ class AutomaticController:
                 self.costs.draft(name).record(wanted, step.drafting[name])
 
     def _book(self, outcomes: Sequence[Outcome], seconds: float) -> None:
-        """What drafting cost in this step, laid to those that drafted, against what they got.
-
-        Every sequence of the step waited, and a draft model's pass serves many, so nobody's
-        part is known. It is laid to them in proportion to what each draft promised: then nobody
-        is charged for a batch that gains as a whole, and whoever promised and did not deliver is.
-        """
+        """What drafting cost in this step, laid to those that drafted, against what they got."""
         drafting = [one for one in outcomes if one.asked]
-        lost = len(outcomes) * (seconds / self.plain_seconds - 1)
+        if not drafting:
+            return
         promised = [max(self._state(one.seq_id).promised, 1e-3) for one in drafting]
-        whole = sum(promised)
-        for one, part in zip(drafting, promised, strict=True):
-            self._state(one.seq_id).book(lost * part / whole, one.emitted - 1)
+        slower = seconds / self.plain_seconds - 1
+        charges = self._shares.charges(outcomes, promised, slower, self.costs, self.plain_seconds)
+        for one, charge in zip(drafting, charges, strict=True):
+            self._state(one.seq_id).book(charge, one.emitted - 1)
 
     def _state(self, seq_id: int) -> SequenceState:
         found = self._sequences.get(seq_id)

@@ -111,7 +111,7 @@ class GrowingStep:
         self._gained += gain
         self._drafted_rows += 1
         self._found_rows += one.found
-        self._attention += self._costs.target.attention(1, one.context)
+        self._attention += self._costs.target.further_row(one.context)
         cost = self._costs.draft(one.drafter)
         draft = self._drafts.setdefault(one.drafter, cost.started())
         draft.add(length, one.behind, one.context)

@@ -104,6 +104,10 @@ class CostTable:
         """The part that a sequence's context adds, in seconds; add it up over a batch."""
         return self._drift * self._attention.seconds(rows, context)
 
+    def further_row(self, context: int) -> float:
+        """What one more row of the same sequence adds to that: its keys are read already."""
+        return self.attention(2, context) - self.attention(1, context)
+
     def _linear(self, rows: int) -> float:
         at = bisect.bisect_left(self._rows, rows)
         if at == len(self._rows):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from outpace.control.cost import CostTable
 from outpace.control.line import OnlineLine
@@ -19,7 +19,10 @@ _COMPARABLE = 32
 _BESIDE = 0.25
 
 
-def work(passes: ArrayLike, tokens: ArrayLike) -> NDArray[np.float64]:
+Amount = TypeVar("Amount", float, NDArray[np.float64])
+
+
+def work(passes: Amount, tokens: Amount) -> Amount:
     """How much there is to do for drafts whose cost is known from observation only.
 
     A head makes a pass for each place in the draft, in which all sequences have a row: drafts of
@@ -30,8 +33,7 @@ def work(passes: ArrayLike, tokens: ArrayLike) -> NDArray[np.float64]:
         passes: guesses of the longest draft.
         tokens: guesses of all drafts.
     """
-    first = np.asarray(passes, np.float64)
-    return first + _BESIDE * (np.asarray(tokens, np.float64) - first)
+    return passes + _BESIDE * (tokens - passes)
 
 
 class Wanted(NamedTuple):
@@ -94,7 +96,7 @@ class DraftCost:
             return
         if self.table is None:
             tokens = [one.tokens for one in wanted]
-            self.line.add(float(work(max(tokens), sum(tokens))), seconds)
+            self.line.add(work(max(tokens), sum(tokens)), seconds)
             return
         expected = self.seconds(wanted)
         if expected > 0:
@@ -141,5 +143,5 @@ class GrowingDraft:
         if self._tokens == 0:
             return 0.0
         if self._cost.table is None:
-            return self._cost.line.at(float(work(self._longest, self._tokens)))
+            return self._cost.line.at(work(self._longest, self._tokens))
         return self._cost.factor * self._by_table

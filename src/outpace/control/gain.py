@@ -140,12 +140,12 @@ def _step_seconds(prospect: Prospect, costs: Costs, load: Load, most: int) -> li
     rows = 1 + load.others.rows
     target, host = costs.target, costs.host
     cost = costs.draft(prospect.source)
-    attention = target.attention(1, load.context)
+    attention, further = target.attention(1, load.context), target.further_row(load.context)
     reading = cost.catching_up(prospect.behind, load.context)
     once = laid_to_each(reading, min(load.room, load.more))
     result = [target(rows) + host.at(rows) + attention]
     for length in range(1, most + 1):
-        now = target(rows + length) + host.at(rows + length) + (1 + length) * attention
+        now = target(rows + length) + host.at(rows + length) + attention + length * further
         result.append(now + once + _draft_share(cost, prospect, load, length))
     return result
 
@@ -154,7 +154,7 @@ def _draft_share(cost: DraftCost, prospect: Prospect, load: Load, length: int) -
     """One sequence's part of the seconds that drafts of this length take for all."""
     sequences = 1 + load.others.sequences
     if cost.table is None:
-        return cost.line.at(float(work(length, length * sequences))) / sequences
+        return cost.line.at(work(length, length * sequences)) / sequences
     first = min(prospect.behind, 2)
     passes = cost.table(first * sequences) + (length - 1) * cost.table(sequences)
     seen = cost.table.attention(first + length - 1, load.context)

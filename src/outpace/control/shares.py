@@ -1,0 +1,59 @@
+"""Who bears what the drafts of a step have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outpace.control.choice import Costs
+from outpace.control.controller import Outcome
+from outpace.control.state import CREDIT
+
+
+@dataclass(slots=True)
+class Shares:
+    """Lays a step's loss to the sequences that drafted in it, in plain steps.
+
+    Every sequence of a step waits for the drafts of all. While the batch as a whole gains by them,
+    each is charged with what the step would have been shorter without its own guesses: it waits
+    for the others' anyway, and to silence it saves no more than that. A batch that has lost as a
+    whole is charged with everything, in proportion to what each draft had promised: whoever
+    promised and did not deliver bears it.
+
+    Attributes:
+        lost: by the batch as a whole, in plain steps, less what it has gained.
+    """
+
+    lost: float = 0.0
+
+    def charges(
+        self,
+        outcomes: Sequence[Outcome],
+        promised: Sequence[float],
+        slower: float,
+        costs: Costs,
+        plain_seconds: float,
+    ) -> list[float]:
+        """The part of each sequence that drafted, in their order.
+
+        Args:
+            outcomes: of all sequences of the step.
+            promised: tokens that the draft of each one that drafted was expected to bring.
+            slower: what the step took longer than a plain one, as a share of that.
+            costs: of steps.
+            plain_seconds: of the step without drafts.
+        """
+        drafting = [one for one in outcomes if one.asked]
+        gained = sum(one.emitted - 1 for one in drafting) / len(outcomes)
+        self.lost = max(self.lost + slower - gained, -CREDIT)
+        if len(drafting) == 1 or self.lost > 0:
+            whole = sum(promised)
+            return [len(outcomes) * slower * part / whole for part in promised]
+        rows = len(outcomes) + sum(one.drafted for one in outcomes)
+        target, host = costs.target, costs.host
+        result = []
+        for one in drafting:
+            own = target(rows) - target(rows - one.drafted) + host.at(rows)
+            own += one.drafted * target.further_row(one.context) - host.at(rows - one.drafted)
+            result.append(len(outcomes) * own / plain_seconds)
+        return result
