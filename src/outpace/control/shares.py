@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outpace.control.choice import Costs
 from outpace.control.controller import Outcome
-from outpace.control.state import CREDIT
 
 
 @dataclass(slots=True)
 class Shares:
     """Lays a step's loss to the sequences that drafted in it, in plain steps.
 
-    Every sequence of a step waits for the drafts of all. While the batch as a whole gains by them,
-    each is charged with what the step would have been shorter without its own guesses: it waits
-    for the others' anyway, and to silence it saves no more than that. A batch that has lost as a
-    whole is charged with everything, in proportion to what each draft had promised: whoever
-    promised and did not deliver bears it.
+    Every sequence of a step waits for the drafts of all. In a batch that has lost as a whole each
+    step's loss to everybody is charged, in proportion to what each draft had promised: whoever
+    promised and did not deliver bears it. While the batch gains, each pays for its own rows alone:
+    it waits for the others' anyway, and to silence it saves no more than that. For how many the
+    rows of one count lies between itself and all: its bad luck is often made good by the others.
 
     Attributes:
-        lost: by the batch as a whole, in plain steps, less what it has gained.
+        lost: by the batch as a whole since it last was ahead, in plain steps.
     """
 
     lost: float = 0.0
@@ -45,7 +45,7 @@ class Shares:
         """
         drafting = [one for one in outcomes if one.asked]
         gained = sum(one.emitted - 1 for one in drafting) / len(outcomes)
-        self.lost = max(self.lost + slower - gained, -CREDIT)
+        self.lost = max(self.lost + slower - gained, 0.0)
         if len(drafting) == 1 or self.lost > 0:
             whole = sum(promised)
             return [len(outcomes) * slower * part / whole for part in promised]
@@ -55,5 +55,5 @@ class Shares:
         for one in drafting:
             own = target(rows) - target(rows - one.drafted) + host.at(rows)
             own += one.drafted * target.further_row(one.context) - host.at(rows - one.drafted)
-            result.append(len(outcomes) * own / plain_seconds)
+            result.append(math.sqrt(len(outcomes)) * own / plain_seconds)
         return result

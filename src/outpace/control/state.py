@@ -13,7 +13,7 @@ _LARGEST_TRY = 4
 # What drafting may cost a sequence, in plain steps: so many, and a share of its tokens.
 _LOSS_STEPS, _LOSS_SHARE = 1.5, 0.015
 # What good drafts have saved covers later losses up to so many steps.
-CREDIT = 12.0
+_CREDIT = 12.0
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class SequenceState:
 
     def book(self, lost: float, gained: float) -> None:
         """Drafting cost so many plain steps, and brought so many tokens more than a plain step."""
-        self.loss = max(self.loss + lost - gained, -CREDIT)
+        self.loss = max(self.loss + lost - gained, -_CREDIT)
 
     def silence(self) -> None:
         """Nothing is drafted for it in this step, whatever its sources promise."""
