@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outpace.config import (
         BestOfConfig,
+        DatastoreConfig,
         DrafterConfig,
         EagleConfig,
         EarlyExitConfig,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         NgramConfig,
         NoDrafter,
         PredictionConfig,
+        SuffixConfig,
         parse_drafter,
     )
     from outpace.errors import (
@@ -54,6 +56,7 @@ __all__ = [
     "CapacityError",
     "CheckpointError",
     "CompletionOutput",
+    "DatastoreConfig",
     "DraftError",
     "DrafterConfig",
     "EagleConfig",
@@ -74,6 +77,7 @@ __all__ = [
     "SamplingParams",
     "Speculation",
     "StreamChunk",
+    "SuffixConfig",
     "Timing",
     "TokenLogprob",
     "Usage",
@@ -84,6 +88,7 @@ __all__ = [
 _HOMES = {
     "outpace.config": (
         "BestOfConfig",
+        "DatastoreConfig",
         "DrafterConfig",
         "EarlyExitConfig",
         "EagleConfig",
@@ -95,6 +100,7 @@ _HOMES = {
         "NgramConfig",
         "NoDrafter",
         "PredictionConfig",
+        "SuffixConfig",
         "parse_drafter",
     ),
     "outpace.errors": (

@@ -89,6 +89,14 @@ def test_who_usually_promises_less_is_passed_over_and_asked_again_later() -> Non
     assert tree.tokens == dear.tree.tokens
 
 
+def test_who_had_nothing_is_asked_again_where_nobody_has_anything() -> None:
+    first, second = Scripted("a", DraftTree()), Scripted("b", DraftTree())
+    drafter = BestOfDrafter([first, second])
+    for _ in range(10):
+        drafter.propose([ask([7])])
+    assert (first.asked, second.asked) == (10, 10)
+
+
 def test_a_draft_with_probabilities_is_taken_once_it_was_asked_for() -> None:
     """To drop it for what was drawn would make its q a lie."""
     drawn = DraftTree.chain([3], torch.full((1, 9), 1 / 9), "drawn", [0.01])

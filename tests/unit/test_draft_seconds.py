@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from outpace.control.automatic import AutomaticController
-from outpace.control.controller import Candidate
+from outpace.control.controller import Candidate, FixedController
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.engine import drafting
@@ -74,6 +74,14 @@ def test_the_second_source_of_two_is_known_though_the_first_is_asked_each_time(
     # Each asked first in some steps and second in others, one after the other.
     assert control.costs.draft("quick").line.at(4) == pytest.approx(0.004, rel=0.2)
     assert control.costs.draft("slow").line.at(4) == pytest.approx(2.0, rel=0.2)
+
+
+def test_who_is_asked_twice_has_taken_both(clock: Clock) -> None:
+    one, other = Worker("one", clock, 0.1, talks=False), Worker("other", clock, 0.5, talks=True)
+    nested = FirstOfDrafter([one, FirstOfDrafter([one, other])])
+    engine = make_engine(make_runner(), {nested.name: nested}, FixedController(1))
+    run(engine, [Request("r", (1, 2, 3, 4), SamplingParams(max_tokens=4))])
+    assert nested.seconds_by_source == pytest.approx({"one": 0.2, "other": 0.5})
 
 
 def test_a_heads_pass_for_many_is_not_a_pass_for_each() -> None:

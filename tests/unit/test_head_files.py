@@ -160,8 +160,12 @@ def test_damaged_weights(tmp_path: Path) -> None:
     (folder / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="JSON"):
         eagle(folder)
-    with pytest.raises(CheckpointError, match="no such file"):
+    with pytest.raises(CheckpointError, match=r"no such file.*outpace train"):
         eagle(tmp_path / "absent.d" / "absent")
+    outer = tmp_path / "trained"
+    write_eagle(outer / "head")
+    with pytest.raises(CheckpointError, match="trained/head is one"):
+        eagle(outer)
 
 
 def test_pickled_weights_only_when_named(tmp_path: Path) -> None:

@@ -70,3 +70,14 @@ def test_who_never_had_a_draft_is_tried_again() -> None:
     engine = make_engine(target, {"prediction": drafter}, control)
     [[sequence]] = run(engine, [Request("with", PROMPT, PARAMS, prediction=tuple(answer))])
     assert sequence.counts.accepted > 8
+
+
+def test_one_of_two_of_a_name_that_serves_is_enough() -> None:
+    """Beside a prediction with a text of its own, ``auto`` brings one without."""
+    target = make_runner()
+    [[answer]] = tokens_of(run(make_engine(target), [Request("plain", PROMPT, PARAMS)]))
+    own = PredictionDrafter(PredictionConfig(), default=tuple(answer))
+    other = FirstOfDrafter([PredictionDrafter(PredictionConfig()), NgramDrafter(NgramConfig())])
+    engine = make_engine(target, {"prediction": own, other.name: other}, controller())
+    [[sequence]] = run(engine, [Request("r", PROMPT, PARAMS, drafter="prediction")])
+    assert sequence.counts.accepted > 12

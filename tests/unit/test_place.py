@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.spec.retrieval.place import Place
+from outpace.spec.retrieval.place import Place, replaced
 
 TEXT = [*range(10, 20), 7, 8, *range(20, 30), 7, 8, *range(30, 40), 7, 9, *range(40, 50)]
 
@@ -69,3 +69,44 @@ def test_whatever_comes_guesses_are_few_and_known_tokens(
         assert len(ahead) <= most
         assert set(ahead) <= set(text) | set(answer)
         assert len(place.candidates(most)) == (1 if ahead else 0)
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=40),
+    st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    st.lists(st.integers(0, 3), max_size=4),
+)
+def test_replacing_is_as_in_texts(text: list[int], old: list[int], new: list[int]) -> None:
+    arrays = [np.array(one, dtype=np.int64) for one in (text, old, new)]
+    letters = ["".join(map(str, one)) for one in (text, old, new)]
+    expected = letters[0].replace(letters[1], letters[2])
+    assert "".join(map(str, replaced(*arrays).tolist())) == expected
+
+
+def test_changes_of_changes_do_not_grow_without_end() -> None:
+    """Each round puts eight tokens where one was, the next one changes what they end with."""
+    text = np.array([*range(10, 13), *([1] * 7 + [2]) * 60, 3])
+    place = Place(text)
+    answer: list[int] = [10, 11, 12]
+    symbol = 1
+    for fresh in range(100, 140):
+        for _ in range(400):
+            ahead = place.ahead(7).tolist()
+            if place.lost or ahead == [symbol] * 7:
+                break
+            answer.append(ahead[0] if ahead else symbol)
+            place.advance(np.array(answer), 3)
+        for token in ([fresh] * 7 + [fresh + 1000], [symbol] * 7):
+            for one in token:
+                answer.append(one)
+                place.advance(np.array(answer), 3)
+        symbol = fresh
+    assert len(place.text) <= 2 * len(text)
+
+
+def test_what_comes_all_at_once_finds_its_place_without_learning_all_of_it() -> None:
+    text = list(range(1000))
+    answer = [token if i % 2 else 5000 + i for i, token in enumerate(text[:600])]
+    place = Place(np.array(text))
+    place.advance(np.array(answer), 3)
+    assert len(place.text) == len(text)

@@ -237,12 +237,18 @@ def test_no_token_of_another_tenant_is_ever_proposed(seed: int) -> None:
         drafter.forget(seq_id)
 
 
+def seen(tokens: list[int], start: int, seq_id: int = 3) -> Seen:
+    """A step that computed the tokens from ``start`` on."""
+    known = np.array(tokens)
+    return Seen(seq_id, start, tuple(tokens[start:]), None, None, known, num_prompt=1)
+
+
 def test_what_is_observed_is_learned_also_without_further_asks() -> None:
     drafter = SuffixDrafter(SuffixConfig(min_probability=0.0))
-    drafter.propose([ask([0, 20], seq_id=7)])
-    for position in range(1, 18):
-        drafter.observe([Seen(7, position, (19 + position,), None, None)])
-    drafter.observe([Seen(7, 30, (99,), None, None)])  # a gap: not this output's next token
+    tokens = [0, *range(20, 37)]
+    drafter.propose([ask(tokens[:2], seq_id=7)])
+    for end in range(3, len(tokens) + 1):
+        drafter.observe([seen(tokens[:end], end - 1, 7)])
     drafter.forget(7)
     [tree] = drafter.propose([ask([0, 24, 25, 26], budget=20)])
     assert tree.tokens == tuple(range(27, 37))
@@ -253,12 +259,26 @@ def test_a_preempted_sequence_is_remembered_once() -> None:
     tokens = [0, *range(20, 40)]
     drafter.propose([ask(tokens[:11], seq_id=3)])
     drafter.forget(3)  # taken out
-    drafter.observe([Seen(3, 0, tuple(tokens[:11]), None, None)])
+    drafter.observe([seen(tokens[:4], 0)])
+    drafter.forget(3)  # and again, before it was where it had been
+    drafter.observe([seen(tokens[:11], 0)])
     drafter.propose([ask(tokens, seq_id=3)])
     drafter.forget(3)
     store = drafter._store
     assert len(store.look_up("", np.array([22, 23, 24]), 4)) == 1
     assert len(store.look_up("", np.array([32, 33, 34]), 4)) == 1
+
+
+def test_what_comes_behind_a_cached_beginning_is_learned() -> None:
+    """Brought back by the prefix cache, a sequence goes on beyond what this drafter was told."""
+    drafter = SuffixDrafter(SuffixConfig(min_probability=0.0))
+    tokens = [0, *range(20, 60)]
+    drafter.propose([ask(tokens[:11], seq_id=3)])
+    drafter.forget(3)
+    for end in range(20, len(tokens) + 1):
+        drafter.observe([seen(tokens[:end], end - 1)])
+    drafter.forget(3)
+    assert len(drafter._store.look_up("", np.array([50, 51, 52]), 4)) == 1
 
 
 def test_settings_and_spellings() -> None:

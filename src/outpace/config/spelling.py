@@ -109,13 +109,13 @@ def parse_drafter(spec: str) -> DrafterConfig:
     parts = _JOINT.split(spec)
     if len(parts) > 1:
         return FirstOfConfig(_joined(spec, parts, (NoDrafter, FirstOfConfig)))
-    name, _, argument = spec.partition(":")
+    name, colon, argument = spec.partition(":")
     spelling = _SPELLINGS.get(name)
     if spelling is None or (argument and spelling.given is None):
         raise InvalidValueError("drafter", spec, f"choose one of {DRAFTER_SPELLINGS}")
     if argument and spelling.given is not None:
         return spelling.given(argument)
-    if spelling.bare is None:
+    if spelling.bare is None or colon:
         raise InvalidValueError("drafter", spec, f"say which: {spelling.shown(name)}")
     return spelling.bare
 

@@ -12,7 +12,7 @@ from outpace.engine.menu import Menu
 from outpace.engine.scheduler import Scheduled
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.request import Request
-from outpace.spec.drafter import Ask, Drafter, Seen, seconds_by_source
+from outpace.spec.drafter import Ask, Drafter, Seen, seconds_of
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -70,7 +70,7 @@ class Drafting:
             asks = [_ask(parts[i], budgets[parts[i].sequence.seq_id]) for i in members]
             began = perf_counter()
             proposed = drafter.propose(asks)
-            for source, seconds in seconds_by_source(drafter, perf_counter() - began).items():
+            for source, seconds in seconds_of(drafter, perf_counter() - began).items():
                 self.seconds[source] += seconds
             for i, tree in zip(members, proposed, strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):

@@ -67,13 +67,17 @@ class Generation:
         return found
 
     def idle(self, request: Request) -> frozenset[str]:
-        """The sources that have nothing to say for this request."""
-        return frozenset(
-            source
-            for one in self._singles
-            if isinstance(one, Particular) and not one.serves(request)
-            for source in one.sources
-        )
+        """The sources that have nothing to say for this request.
+
+        Two drafters may hand over trees under one name, as predictions with and without a text
+        of their own do: then one that serves is enough.
+        """
+        serving: dict[str, bool] = {}
+        for one in self._singles:
+            serves = not isinstance(one, Particular) or one.serves(request)
+            for source in one.sources:
+                serving[source] = serving.get(source, False) or serves
+        return frozenset(source for source, serves in serving.items() if not serves)
 
     def forget(self, seq_id: int) -> None:
         """A sequence ended or lost its blocks."""

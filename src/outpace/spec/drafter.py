@@ -133,12 +133,14 @@ class Timed(Protocol):
     """A drafter of several sources that knows how long each of them took.
 
     Attributes:
-        seconds: by source, of the last ``propose``; those that were not asked are left out.
+        seconds_by_source: of the last ``propose``; those that were not asked are left out.
     """
 
-    seconds: Mapping[str, float]
+    seconds_by_source: Mapping[str, float]
 
 
-def seconds_by_source(drafter: Drafter, seconds: float) -> Mapping[str, float]:
+def seconds_of(drafter: Drafter, seconds: float) -> Mapping[str, float]:
     """Who took the seconds of a drafter's last ``propose``."""
-    return drafter.seconds if isinstance(drafter, Timed) else {drafter.sources[0]: seconds}
+    if isinstance(drafter, Timed):
+        return drafter.seconds_by_source
+    return {drafter.sources[0]: seconds}

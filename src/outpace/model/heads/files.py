@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from outpace.model.source import resolve
 PICKLED = (".bin", ".pt", ".pth")
 # The names under which heads are published, the usual one first.
 _USUAL = ("model.safetensors", "medusa_lm_head.safetensors")
+_CHOICES = "give a head's folder, which `outpace train` writes as OUT/head, or a hub name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,21 @@ def find_head(name: str) -> HeadFiles:
         named = None
     if named is not None and path.suffix not in (*PICKLED, ".safetensors"):
         raise CheckpointError(f"{name}: not a head; give a folder with config.json and safetensors")
-    folder = named.parent if named is not None else resolve(name)
+    folder = named.parent if named is not None else _folder(name, path)
     config_file = folder / "config.json"
     return HeadFiles(read_json(config_file), config_file, named or _weights(folder))
+
+
+def _folder(name: str, path: Path) -> Path:
+    """A head's folder, here or from the hub."""
+    inside = path / "head"
+    if os.path.isfile(inside / "config.json") and not os.path.isfile(path / "config.json"):
+        raise CheckpointError(f"{name}: no head, but {inside} is one; give that folder")
+    try:
+        return resolve(name)
+    except CheckpointError as error:
+        what = str(error).split("; ")[0]
+        raise CheckpointError(f"{what}; {_CHOICES}") from error
 
 
 def _weights(folder: Path) -> Path:

@@ -46,8 +46,9 @@ class _Usual:
         self.passed_over = 0
 
     def is_worth_asking(self, there: float) -> bool:
-        """Whether a draft may be better than one that promises ``there``."""
-        if self.promise is None or self.promise > there or self.passed_over >= _ASK_AGAIN:
+        """Whether a draft may be better than one that promises ``there``; 0: there is none."""
+        hopeful = self.promise is None or self.promise > there or there <= 0
+        if hopeful or self.passed_over >= _ASK_AGAIN:
             return True
         self.passed_over += 1
         return False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from outpace.spec.drafter import Ask, Drafter, seconds_by_source
+from outpace.spec.drafter import Ask, Drafter, seconds_of
 from outpace.spec.drafters.several import Several
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
@@ -24,12 +25,12 @@ class FirstOfDrafter(Several):
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         super().__init__(drafters, "+")
         self.sources: tuple[str, ...] = tuple(s for drafter in drafters for s in drafter.sources)
-        self.seconds: dict[str, float] = {}
+        self.seconds_by_source: dict[str, float] = {}
 
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """For each ask the first tree that is not empty."""
         trees = [DraftTree()] * len(asks)
-        self.seconds = {}
+        self.seconds_by_source = defaultdict(float)
         for drafter in self._drafters:
             left = {i: _limited(asks[i], drafter) for i, t in enumerate(trees) if len(t) == 0}
             left = {i: ask for i, ask in left.items() if ask.budget > 0}
@@ -37,7 +38,8 @@ class FirstOfDrafter(Several):
                 continue
             began = perf_counter()
             proposed = drafter.propose(list(left.values()))
-            self.seconds |= seconds_by_source(drafter, perf_counter() - began)
+            for source, seconds in seconds_of(drafter, perf_counter() - began).items():
+                self.seconds_by_source[source] += seconds
             for i, tree in zip(left, proposed, strict=True):
                 tree = lawful(tree, asks[i].history)
                 trees[i] = tree if len(tree) or tree.reason else trees[i]

@@ -39,11 +39,9 @@ class _Output:
     tokens: list[int] = field(default_factory=list)
     place: Place | None = None
 
-    def extend(self, start: int, tokens: Sequence[int]) -> None:
-        """Known tokens of the sequence, from position ``start`` on."""
-        skip = self.num_prompt + len(self.tokens) - start
-        if 0 <= skip < len(tokens):
-            self.tokens += tokens[skip:]
+    def extend(self, known: Tokens) -> None:
+        """All tokens of the sequence as far as they are known, its prompt first."""
+        self.tokens += known[self.num_prompt + len(self.tokens) :].tolist()
 
 
 class SuffixDrafter:
@@ -101,9 +99,7 @@ class SuffixDrafter:
 
     def _noted(self, ask: Ask) -> _Output:
         output = self._output(ask.seq_id, ask.tenant, ask.num_prompt, ask.token_ids)
-        known = ask.num_prompt + len(output.tokens)
-        if known < len(ask.token_ids):
-            output.extend(known, ask.token_ids[known:].tolist())
+        output.extend(ask.token_ids)
         return output
 
     def observe(self, seen: Sequence[Seen]) -> None:
@@ -113,7 +109,7 @@ class SuffixDrafter:
             if output is None and one.num_prompt is not None:
                 output = self._output(one.seq_id, one.tenant, one.num_prompt, one.known)
             if output is not None:
-                output.extend(one.start, one.token_ids)
+                output.extend(one.known)
 
     def forget(self, seq_id: int) -> None:
         """What the sequence said becomes an earlier output."""
@@ -124,6 +120,6 @@ class SuffixDrafter:
         if len(fresh) and not output.stored:
             fresh = np.concatenate([output.before, fresh])
         self._store.add(output.tenant, fresh)
-        self._resting[seq_id] = len(output.tokens)
+        self._resting[seq_id] = max(output.stored, len(output.tokens))
         if len(self._resting) > _RESTING:
             del self._resting[next(iter(self._resting))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +17,9 @@ _NEAR = 48
 # The longest draft behind a token that stands for another.
 _CAREFUL = 6
 # What stands for something else is expected to do so again, up to this length.
-_LONGEST_SUBSTITUTE = 8
+_LONGEST_SUBSTITUTE, _MOST_GROWTH = 8, 2
+# Of tokens that come all at once, as after a pause, only the last so many teach a change.
+_FRESH = 64
 # A text that is followed says as much as a match of so many tokens: behind a token that stands
 # for another, and how much more than by the tokens that agree.
 _REPLACED, _IN_PLACE = 3, 4
@@ -49,6 +51,11 @@ class Place:
     replaced: bool = False
     run: int = 0
     _left: tuple[int, int] | None = None  # where the text and the answer began to differ
+    _longest: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Changes that make a text longer, and are changed again, could double it each time.
+        self._longest = _MOST_GROWTH * max(len(self.text), _NEAR)
 
     @property
     def lost(self) -> bool:
@@ -91,7 +98,9 @@ class Place:
         """A token stands in the place of the one that was expected."""
         as_expected = self.next < len(self.text) and self.text[self.next] == answer[index]
         if as_expected:
-            self._substitute(self.next, answer[:index])
+            if len(answer) - index <= _FRESH:
+                self._substitute(self.next, answer[:index])
+            self._left = None
         elif self._left is None:
             self._left = self.next, index
         self.next += 1
@@ -118,17 +127,32 @@ class Place:
             return
         begun, at = self._left
         self._left = None
-        old, new = self.text[begun:end].tolist(), answer[at:].tolist()
+        old, new = self.text[begun:end], answer[at:]
         if not (0 < len(old) <= _LONGEST_SUBSTITUTE and 0 < len(new) <= _LONGEST_SUBSTITUTE):
             return
-        rest = self.text[self.next :].tolist()
-        result: list[int] = []
-        i = 0
-        while i < len(rest):
-            if rest[i : i + len(old)] == old:
-                result += new
-                i += len(old)
-            else:
-                result.append(rest[i])
-                i += 1
-        self.text = np.concatenate([self.text[: self.next], np.array(result, dtype=np.int64)])
+        rest = self.text[self.next :]
+        changed = replaced(rest, old, new)
+        if changed is not rest and self.next + len(changed) <= self._longest:
+            self.text = np.concatenate([self.text[: self.next], changed])
+
+
+def replaced(text: Tokens, old: Tokens, new: Tokens) -> Tokens:
+    """A text with every occurrence of some tokens replaced by others, from the left.
+
+    Args:
+        text: ``[n]`` token ids.
+        old: ``[>= 1]`` those that are replaced.
+        new: what stands in their place.
+
+    Returns:
+        The text itself if they do not occur in it.
+    """
+    starts = np.flatnonzero(text[: max(len(text) - len(old) + 1, 0)] == old[0])
+    for i in range(1, len(old)):
+        starts = starts[text[starts + i] == old[i]]
+    pieces, end = [], 0
+    for start in starts.tolist():
+        if start >= end:  # else it overlaps the one before
+            pieces += [text[end:start], new]
+            end = start + len(old)
+    return np.concatenate([*pieces, text[end:]]) if pieces else text
