@@ -281,6 +281,9 @@ def test_spellings() -> None:
         "none+ngram",
         "prediction:/no/such/file",
         "a+b",
+        "prediction:",
+        "eagle:",
+        "ngram:",
         "prediction:\0",
     ],
 )

@@ -111,7 +111,7 @@ def parse_drafter(spec: str) -> DrafterConfig:
         return FirstOfConfig(_joined(spec, parts, (NoDrafter, FirstOfConfig)))
     name, colon, argument = spec.partition(":")
     spelling = _SPELLINGS.get(name)
-    if spelling is None or (argument and spelling.given is None):
+    if spelling is None or (colon and spelling.given is None):
         raise InvalidValueError("drafter", spec, f"choose one of {DRAFTER_SPELLINGS}")
     if argument and spelling.given is not None:
         return spelling.given(argument)
