@@ -20,10 +20,10 @@ from outpace.sampling.processors import TokenHistory
 from outpace.sampling.sampler import TokenSampler
 from outpace.spec.drafter import Ask
 from outpace.spec.drafters.first_of import FirstOfDrafter
-from outpace.spec.drafters.lookup import longest_match
 from outpace.spec.drafters.model import ModelDrafter
 from outpace.spec.drafters.ngram import NgramDrafter
 from outpace.spec.drafters.prediction import PredictionDrafter
+from outpace.spec.retrieval.lookup import longest_match
 
 from engines import CONTEXT, VOCAB, make_runner
 

@@ -18,11 +18,10 @@ _COMPARABLE = 32
 # What a further guess in the same pass takes, as a share of the first one of that pass.
 _BESIDE = 0.25
 
+_Amount = TypeVar("_Amount", float, NDArray[np.float64])
 
-Amount = TypeVar("Amount", float, NDArray[np.float64])
 
-
-def work(passes: Amount, tokens: Amount) -> Amount:
+def work(passes: _Amount, tokens: _Amount) -> _Amount:
     """How much there is to do for drafts whose cost is known from observation only.
 
     A head makes a pass for each place in the draft, in which all sequences have a row: drafts of

@@ -43,17 +43,23 @@ class Shares:
             costs: of steps.
             plain_seconds: of the step without drafts.
         """
+        sequences = len(outcomes)
         drafting = [one for one in outcomes if one.asked]
-        gained = sum(one.emitted - 1 for one in drafting) / len(outcomes)
+        gained = sum(one.emitted - 1 for one in drafting) / sequences
         self.lost = max(self.lost + slower - gained, 0.0)
         if len(drafting) == 1 or self.lost > 0:
             whole = sum(promised)
-            return [len(outcomes) * slower * part / whole for part in promised]
-        rows = len(outcomes) + sum(one.drafted for one in outcomes)
-        target, host = costs.target, costs.host
-        result = []
-        for one in drafting:
-            own = target(rows) - target(rows - one.drafted) + host.at(rows)
-            own += one.drafted * target.further_row(one.context) - host.at(rows - one.drafted)
-            result.append(math.sqrt(len(outcomes)) * own / plain_seconds)
-        return result
+            return [sequences * slower * part / whole for part in promised]
+
+        def seconds(rows: int) -> float:
+            return costs.target(rows) + costs.host.at(rows)
+
+        rows = sequences + sum(one.drafted for one in outcomes)
+        together = seconds(rows)
+        own = [
+            together
+            - seconds(rows - one.drafted)
+            + one.drafted * costs.target.further_row(one.context)
+            for one in drafting
+        ]
+        return [math.sqrt(sequences) * one / plain_seconds for one in own]

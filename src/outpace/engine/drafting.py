@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from time import perf_counter
 
 from outpace.control.controller import Budget
 from outpace.engine.generation import Generation, Listeners, common_taps
@@ -12,7 +10,7 @@ from outpace.engine.menu import Menu
 from outpace.engine.scheduler import Scheduled
 from outpace.engine.sequence import Sequence as EngineSequence
 from outpace.request import Request
-from outpace.spec.drafter import Ask, Drafter, Seen, seconds_of
+from outpace.spec.drafter import Ask, Drafter, Seen, timed
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
 from outpace.spec.verifier import RejectionVerifier
@@ -65,13 +63,10 @@ class Drafting:
                 name = part.sequence.drafter
                 drafter = self._of(part.sequence).drafters[name]
                 groups.setdefault((name, id(drafter)), (drafter, []))[1].append(i)
-        self.seconds = defaultdict(float)
+        self.seconds = {}
         for (name, _), (drafter, members) in groups.items():
             asks = [_ask(parts[i], budgets[parts[i].sequence.seq_id]) for i in members]
-            began = perf_counter()
-            proposed = drafter.propose(asks)
-            for source, seconds in seconds_of(drafter, perf_counter() - began).items():
-                self.seconds[source] += seconds
+            proposed = timed(drafter, asks, self.seconds)
             for i, tree in zip(members, proposed, strict=True):
                 if any(not 0 <= token < self._vocab_size for token in tree.tokens):
                     tree = DraftTree(reason=f"{name} proposed a token outside the vocabulary")

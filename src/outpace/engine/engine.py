@@ -124,7 +124,7 @@ class Engine:
             if part.completes and part.sequence.seq_id not in budgets:
                 part.sequence.counts.off_reasons["the prompt was just computed"] += 1
         trees = self.drafting.propose(parts, budgets)
-        by_source = dict(self.drafting.seconds)
+        by_source = self.drafting.seconds
         draft_seconds = sum(by_source.values())
 
         config = self.config

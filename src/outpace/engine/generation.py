@@ -72,12 +72,12 @@ class Generation:
         Two drafters may hand over trees under one name, as predictions with and without a text
         of their own do: then one that serves is enough.
         """
-        serving: dict[str, bool] = {}
+        serving: set[str] = set()
+        silent: set[str] = set()
         for one in self._singles:
             serves = not isinstance(one, Particular) or one.serves(request)
-            for source in one.sources:
-                serving[source] = serving.get(source, False) or serves
-        return frozenset(source for source, serves in serving.items() if not serves)
+            (serving if serves else silent).update(one.sources)
+        return frozenset(silent - serving)
 
     def forget(self, seq_id: int) -> None:
         """A sequence ended or lost its blocks."""

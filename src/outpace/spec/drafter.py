@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -139,8 +140,12 @@ class Timed(Protocol):
     seconds_by_source: Mapping[str, float]
 
 
-def seconds_of(drafter: Drafter, seconds: float) -> Mapping[str, float]:
-    """Who took the seconds of a drafter's last ``propose``."""
-    if isinstance(drafter, Timed):
-        return drafter.seconds_by_source
-    return {drafter.sources[0]: seconds}
+def timed(drafter: Drafter, asks: Sequence[Ask], seconds: dict[str, float]) -> list[DraftTree]:
+    """What the drafter proposes; what each of its sources took is added to ``seconds``."""
+    began = perf_counter()
+    trees = drafter.propose(asks)
+    whole = {drafter.sources[0]: perf_counter() - began}
+    by_source = drafter.seconds_by_source if isinstance(drafter, Timed) else whole
+    for source, taken in by_source.items():
+        seconds[source] = seconds.get(source, 0.0) + taken
+    return trees

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from time import perf_counter
 
-from outpace.spec.drafter import Ask, Drafter, seconds_of
+from outpace.spec.drafter import Ask, Drafter, timed
 from outpace.spec.drafters.several import Several
 from outpace.spec.lawful import lawful
 from outpace.spec.tree import DraftTree
@@ -30,16 +28,13 @@ class FirstOfDrafter(Several):
     def propose(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """For each ask the first tree that is not empty."""
         trees = [DraftTree()] * len(asks)
-        self.seconds_by_source = defaultdict(float)
+        self.seconds_by_source = {}
         for drafter in self._drafters:
             left = {i: _limited(asks[i], drafter) for i, t in enumerate(trees) if len(t) == 0}
             left = {i: ask for i, ask in left.items() if ask.budget > 0}
             if not left:
                 continue
-            began = perf_counter()
-            proposed = drafter.propose(list(left.values()))
-            for source, seconds in seconds_of(drafter, perf_counter() - began).items():
-                self.seconds_by_source[source] += seconds
+            proposed = timed(drafter, list(left.values()), self.seconds_by_source)
             for i, tree in zip(left, proposed, strict=True):
                 tree = lawful(tree, asks[i].history)
                 trees[i] = tree if len(tree) or tree.reason else trees[i]

@@ -8,8 +8,8 @@ import numpy as np
 
 from outpace.config import NgramConfig
 from outpace.spec.drafter import Ask, Seen
-from outpace.spec.drafters.lookup import longest_match
 from outpace.spec.drafters.track_record import TrackRecord
+from outpace.spec.retrieval.lookup import longest_match
 from outpace.spec.tree import DraftTree
 
 # How often a guess is right after a match of so many tokens, before anything was seen.

@@ -85,9 +85,9 @@ class SuffixDrafter:
     def _followed(self, ask: Ask) -> Place:
         """The earlier text that agrees best, which is then followed beyond differences."""
         found = self._store.look_up(ask.tenant, ask.token_ids, _FOLLOWED)
-        text = found.following[int(np.argmax(found.lengths))]
-        text = text[: int(np.argmax(np.append(text, END) == END))]
-        return Place(text, len(ask.token_ids) - ask.num_prompt, trust=MOST_REPLACED, found=True)
+        best = found.following[int(np.argmax(found.lengths))]
+        known = len(ask.token_ids) - ask.num_prompt
+        return Place(best[best != END], known, trust=MOST_REPLACED, found=True)
 
     def _output(self, seq_id: int, tenant: str, num_prompt: int, known: Tokens) -> _Output:
         output = self._outputs.get(seq_id)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outpace.spec.drafters.lookup import longest_match
 from outpace.spec.retrieval.candidates import END, LONGEST_MATCH, Candidates, Tokens
+from outpace.spec.retrieval.lookup import longest_match
 
 # Tokens in a row that may stand for others, once as many were as expected.
 MOST_REPLACED = 3
