@@ -1,6 +1,6 @@
 """The router on a real model: a mixed workload, a ramp of load, and an adversarial stream.
 
-Run with nothing else on the machine (about 15 minutes with the demo model on two cores):
+Run with nothing else on the machine (about half an hour with the demo model on two cores):
 
     python benchmarks/router.py --threads 1 --json router.json
 
