@@ -8,7 +8,7 @@ from outpace.control.cost import CostTable
 from outpace.control.weighed import Chances, Weighed
 
 
-@pytest.mark.parametrize(("tokens", "steps"), [(0, 0), (7, 0), (8, 1), (16, 2), (24, 3), (999, 3)])
+@pytest.mark.parametrize(("tokens", "steps"), [(0, 0), (7, 0), (8, 1), (16, 2), (48, 6), (999, 6)])
 def test_chances_hold_the_longer_the_more_they_rest_on(tokens: int, steps: int) -> None:
     weighed, chances = Weighed(), [Chances()]
     assert weighed.keep("these", chances, tokens) is chances
@@ -23,7 +23,7 @@ def test_chances_are_those_of_the_same_sequences_only() -> None:
     assert weighed.of("others") is None
 
 
-@pytest.mark.parametrize(("draft", "most"), [(None, 16), (CostTable({1: 1e-4, 16: 2e-4}), 40)])
+@pytest.mark.parametrize(("draft", "most"), [(None, 13), (CostTable({1: 1e-4, 16: 2e-4}), 40)])
 def test_a_lookup_is_weighed_now_and_then_and_a_draft_model_in_each_step(
     draft: CostTable | None, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

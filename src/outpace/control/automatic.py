@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from outpace.control.acceptance import found_share, leaning_on, reach
 from outpace.control.aftermath import Aftermath
 from outpace.control.allocation import Allocation, allocate
-from outpace.control.chance import HOPE, Chance, at_best
+from outpace.control.chance import Chance, Hope, at_best
 from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
     LARGEST_AUTOMATIC_K,
@@ -21,9 +20,9 @@ from outpace.control.controller import (
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.control.drift import DriftSettings
-from outpace.control.estimate import Estimate
 from outpace.control.gain import Prospect
 from outpace.control.line import OnlineLine
+from outpace.control.outlook import Outlook
 from outpace.control.regime import Regime
 from outpace.control.shares import Shares
 from outpace.control.state import SHORTEST_PAUSE, SequenceState, SourceState
@@ -32,8 +31,6 @@ from outpace.control.weighed import Chances, Weighed
 
 # Failing tries may cost this share of the time, if they are cheap enough to come often.
 _TRIES_SHARE = 0.006
-# Answers of which fewer tokens are to come are short.
-_SHORT = 64
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
@@ -83,6 +80,7 @@ class AutomaticController:
         self.history = history or TypedAcceptance()
         self.aftermath = Aftermath(self.history, drift)
         self.plain_seconds = 0.0  # of the last step, had it drafted nothing
+        self._outlook = Outlook(self.history, self.aftermath.lengths, self.costs)
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
         self._weighed = Weighed()
         self._shares = Shares()
@@ -134,8 +132,8 @@ class AutomaticController:
             places = max(len(_sources(one)) for one, _ in free)
             regimes = (self._regimes[place] for place in range(places))
             steady &= all(one.drafting or one.quiet > 0 for one in regimes)
-        tokens = min(self._state(one.seq_id).emitted for one, _ in free) if steady else 0
-        return self._weighed.keep(whose, chances, tokens)
+        emitted = sum(self._state(one.seq_id).emitted for one, _ in free)
+        return self._weighed.keep(whose, chances, emitted // len(free) if steady else 0)
 
     def _chances(self, free: _Free, others: Others) -> list[Chances]:
         """For each sequence its sources in order, each with the length that pays best.
@@ -148,15 +146,17 @@ class AutomaticController:
             here = [i for i, (one, _) in enumerate(free) if place < len(_sources(one))]
             names = [_sources(free[i][0])[place] for i in here]
             contenders = [
-                self._contender(*free[i], name) for i, name in zip(here, names, strict=True)
+                self._outlook.contender(self._state(free[i][0].seq_id), *free[i], name)
+                for i, name in zip(here, names, strict=True)
             ]
             aside = len(free) - len(here)
             beside = Others(others.rows + aside, others.sequences + aside)
             best = allocate(contenders, self.costs, beside)
             lengths = self._lengths(place, best, contenders, beside)
             rivals = contenders if any(lengths) else [replace(o, reach=()) for o in contenders]
+            hope = Hope(rivals, beside)
             for index, (i, name) in enumerate(zip(here, names, strict=True)):
-                chances[i][name] = Chance(contenders[index], lengths[index], rivals, index, beside)
+                chances[i][name] = Chance(contenders[index], lengths[index], hope, index)
         for some in chances:
             self._drop_the_worse(some, Others(others.rows + len(free) - 1, others.sequences))
         return chances
@@ -213,31 +213,6 @@ class AutomaticController:
             else:
                 found = chance.contender.found
                 best = found * promised + (1 - found) * chance.instead
-
-    def _contender(self, candidate: Candidate, most: int, name: str) -> Contender:
-        source = self._state(candidate.seq_id).source(name)
-        usual = self.history.curve(candidate.request_type, name, most)
-        likeness = self.history.likeness(name)
-        usually_found = self.history.found_share(candidate.request_type, name)
-        behind = source.behind(candidate.context)
-        more = self.expected_more(candidate) if behind > 2 else candidate.room
-        # A short answer leaves no time to win back what reading the prompt in vain has cost.
-        cautious = behind > 2 and more < _SHORT and not source.counts.tried
-        highs = [min(one.high, HOPE) for one in usual] if cautious else []
-        return Contender(
-            drafter=name,
-            reach=reach(leaning_on(source.acceptance, [one.mean for one in usual], likeness)),
-            found=found_share(source.acceptance, usually_found),
-            behind=behind,
-            context=candidate.context,
-            more=more,
-            hoped=reach(leaning_on(source.acceptance, highs, likeness)) if cautious else (),
-        )
-
-    def expected_more(self, candidate: Candidate) -> float:
-        """Tokens that a sequence will likely have yet, by its type and how far it is."""
-        emitted = self._state(candidate.seq_id).emitted
-        return self.aftermath.lengths.expected_more(candidate.request_type, emitted, candidate.room)
 
     def _settle(self, state: SequenceState, some: Chances, others: Others) -> Budget:
         """The chosen lengths, or nothing, or a try."""
@@ -299,7 +274,7 @@ class AutomaticController:
             state.emitted += outcome.emitted
             for name in names:
                 found = outcome.drafted > 0 and name == names[-1]
-                state.source(name).acceptance.ask(found)
+                state.source(name).ask(found)
                 self.history.asked(state.request_type, name, found)
             if outcome.drafted:
                 accepted, rejected = outcome.accepted, outcome.rejected
@@ -367,23 +342,13 @@ class AutomaticController:
             found = self._sequences[seq_id] = SequenceState()
         return found
 
+    def expected_more(self, candidate: Candidate) -> float:
+        """Tokens that a sequence will likely have yet, by its type and how far it is."""
+        return self._outlook.more(self._state(candidate.seq_id), candidate)
+
     def prospects(self, candidate: Candidate, sources: Sequence[str]) -> list[Prospect]:
         """What these sources could do for a sequence, with intervals."""
-        state = self._state(candidate.seq_id)
-        result = []
-        for name in sources:
-            own = state.source(name)
-            usual = self.history.curve(candidate.request_type, name, LARGEST_AUTOMATIC_K)
-            likeness = self.history.likeness(name)
-            means = leaning_on(own.acceptance, [one.mean for one in usual], likeness)
-            lows = leaning_on(own.acceptance, [one.low for one in usual], likeness)
-            highs = leaning_on(own.acceptance, [one.high for one in usual], likeness)
-            trials = [one.trials for one in usual]
-            usually_found = self.history.found_share(candidate.request_type, name)
-            curve = [Estimate(*each) for each in zip(means, lows, highs, trials, strict=True)]
-            found = found_share(own.acceptance, usually_found)
-            result.append(Prospect(name, curve, found, own.behind(candidate.context)))
-        return result
+        return self._outlook.prospects(self._state(candidate.seq_id), candidate, sources)
 
     def forget(self, seq_id: int) -> None:
         """See `Controller.forget`."""

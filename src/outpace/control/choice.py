@@ -79,6 +79,8 @@ def laid_to_each(seconds: float, tokens: float) -> float:
 
 def rate(contender: Contender, length: int, costs: Costs, others: Others) -> float:
     """Tokens per second of a step in which one sequence has a draft of that length."""
+    if not length:
+        return (1 + others.sequences) / costs.plain([contender.context], others)
     step = GrowingStep([contender], costs, others)
     for _ in range(length):
         step.add(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outpace.control.acceptance import Acceptance
+from outpace.control.choice import Contender
 from outpace.request import OTHER
 
 _SEQUENCE_DECAY = 0.97
@@ -30,6 +31,10 @@ class SourceState:
         trying: the size of the next try.
         in_try: whether the draft at hand is one.
         resting: steps for which nobody asks again whether there is hope.
+        asked: how often a draft was wanted of it.
+        contender: what it promised when that was looked at last.
+        contender_until: how often it may have been asked, and how many tokens the sequence may
+            have, for that to hold.
     """
 
     acceptance: Acceptance = field(default_factory=lambda: Acceptance(_SEQUENCE_DECAY))
@@ -41,10 +46,18 @@ class SourceState:
     trying: int = 1
     in_try: bool = False
     resting: int = 0
+    asked: int = 0
+    contender: Contender | None = None
+    contender_until: tuple[int, int] = (0, 0)
 
     def behind(self, context: int) -> int:
         """Known tokens that it has not computed yet; at least 1."""
         return max(1, context - self.seen)
+
+    def ask(self, found: bool) -> None:
+        """A draft was wanted; count whether there was one."""
+        self.asked += 1
+        self.acceptance.ask(found)
 
     def lengthen_pause(self) -> None:
         """A try failed, or could not succeed: the next one comes later."""
@@ -60,6 +73,7 @@ class SourceState:
             else:
                 # News: what was seen before the pause is old, and the next try comes at once.
                 self.acceptance.fade(0.5)
+                self.contender = None
                 self.trying = min(2 * self.trying, _LARGEST_TRY)
                 self.quiet = self.pause
         elif accepted:

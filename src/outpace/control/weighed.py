@@ -10,9 +10,9 @@ from outpace.control.chance import Chance
 # By the name of the source, in the order in which they are asked.
 Chances = dict[str, Chance]
 
-# Further steps for which chances hold at most, and tokens of the youngest sequence for each of
-# them: new evidence changes the chances the less the more there was before.
-_MOST_STEPS, _TOKENS_A_STEP = 3, 8
+# Further steps for which chances hold at most, and tokens of a sequence for each of them: new
+# evidence changes the chances the less the more there was before.
+_MOST_STEPS, _TOKENS_A_STEP = 6, 8
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Weighed:
         return self.chances
 
     def keep(self, whose: Hashable, chances: list[Chances], tokens: int) -> list[Chances]:
-        """Keep chances that rest on so many tokens of the youngest sequence; 0: for no step."""
+        """Keep chances that rest on so many tokens a sequence; 0: for no step."""
         self.whose, self.chances, self.steps_held = whose, chances, 1
         self.steps_left = min(tokens // _TOKENS_A_STEP, _MOST_STEPS)
         return chances
