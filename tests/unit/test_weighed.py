@@ -8,19 +8,32 @@ from outpace.control.cost import CostTable
 from outpace.control.weighed import Chances, Weighed
 
 
-@pytest.mark.parametrize(("tokens", "steps"), [(0, 0), (7, 0), (8, 1), (16, 2), (48, 6), (999, 6)])
-def test_chances_hold_the_longer_the_more_they_rest_on(tokens: int, steps: int) -> None:
+@pytest.mark.parametrize(("tokens", "drafts"), [(0, 0), (7, 0), (8, 1), (48, 6), (999, 6)])
+def test_chances_hold_for_the_more_drafts_the_more_they_rest_on(tokens: int, drafts: int) -> None:
     weighed, chances = Weighed(), [Chances()]
     assert weighed.keep("these", chances, tokens) is chances
-    for _ in range(steps):
+    for _ in range(drafts):
+        weighed.drafted()
         assert weighed.of("these") is chances
+    weighed.drafted()
     assert weighed.of("these") is None
+
+
+def test_without_new_evidence_chances_hold_for_some_steps() -> None:
+    weighed, chances = Weighed(), [Chances()]
+    weighed.keep("these", chances, 0)
+    held = 0
+    while weighed.of("these") is chances:
+        held += 1
+    assert held == weighed.steps_held - 1 == 16
 
 
 def test_chances_are_those_of_the_same_sequences_only() -> None:
     weighed = Weighed()
     weighed.keep("these", [Chances()], 999)
     assert weighed.of("others") is None
+    weighed.drop()
+    assert weighed.of("these") is None
 
 
 @pytest.mark.parametrize(("draft", "most"), [(None, 13), (CostTable({1: 1e-4, 16: 2e-4}), 40)])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from outpace.control.aftermath import Aftermath
 from outpace.control.allocation import Allocation, allocate
+from outpace.control.beginning import first_length
 from outpace.control.chance import Chance, Hope, at_best
 from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
@@ -133,7 +134,10 @@ class AutomaticController:
             regimes = (self._regimes[place] for place in range(places))
             steady &= all(one.drafting or one.quiet > 0 for one in regimes)
         emitted = sum(self._state(one.seq_id).emitted for one, _ in free)
-        return self._weighed.keep(whose, chances, emitted // len(free) if steady else 0)
+        self._weighed.keep(whose, chances, emitted // len(free))
+        if not steady:
+            self._weighed.drop()
+        return chances
 
     def _chances(self, free: _Free, others: Others) -> list[Chances]:
         """For each sequence its sources in order, each with the length that pays best.
@@ -228,7 +232,10 @@ class AutomaticController:
 
     def _allow(self, source: SourceState, chance: Chance, others: Others) -> tuple[int, str]:
         """The chosen length of a source, or a try, or nothing and why."""
-        contender, length = chance.contender, chance.length
+        contender, wanted = chance.contender, chance.length
+        length = wanted and source.leash.held(
+            wanted, lambda: first_length(contender, wanted, self.costs, others)
+        )
         source.in_try = False
         source.drafting = length > 0
         if length > 0:
@@ -267,6 +274,8 @@ class AutomaticController:
     def record(self, step: StepRecord) -> None:
         """See `Controller.record`."""
         asked = [self._asked(outcome) for outcome in step.outcomes]
+        if any(asked):
+            self._weighed.drafted()
         if step.rows is not None:
             self._learn_costs(step, step.rows, asked)
         for outcome, names in zip(step.outcomes, asked, strict=True):

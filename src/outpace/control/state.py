@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outpace.control.acceptance import Acceptance
+from outpace.control.beginning import Leash
 from outpace.control.choice import Contender
 from outpace.request import OTHER
 
@@ -31,6 +32,7 @@ class SourceState:
         trying: the size of the next try.
         in_try: whether the draft at hand is one.
         resting: steps for which nobody asks again whether there is hope.
+        leash: holds its drafts short until a guess was right.
         asked: how often a draft was wanted of it.
         contender: what it promised when that was looked at last.
         contender_until: how often it may have been asked, and how many tokens the sequence may
@@ -46,6 +48,7 @@ class SourceState:
     trying: int = 1
     in_try: bool = False
     resting: int = 0
+    leash: Leash = field(default_factory=Leash)
     asked: int = 0
     contender: Contender | None = None
     contender_until: tuple[int, int] = (0, 0)
@@ -67,6 +70,7 @@ class SourceState:
     def learn(self, context: int, drafted: int, accepted: int, rejected: bool) -> None:
         """A draft of its making was verified."""
         self.seen = max(self.seen, context + min(drafted - 1, accepted))
+        self.leash.learn(drafted, accepted)
         if self.in_try:
             if rejected:
                 self.lengthen_pause()

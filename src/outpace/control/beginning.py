@@ -1,0 +1,68 @@
+"""How long drafts for a request may be before any guess was right for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outpace.control.choice import Contender, Costs, Others
+from outpace.control.draft_cost import Wanted
+
+# What a first draft may cost if all of it is wrong, in plain steps: half of what a request may
+# lose before drafting is given up for it.
+_FIRST_LOSS = 0.75
+
+# Single guesses that may be wrong before drafting waits for a try that is right.
+_SINGLE_GUESSES = 4
+
+
+@dataclass(slots=True)
+class Leash:
+    """Holds a source's drafts for a sequence short until a guess was right.
+
+    Each is half as long as the one that failed before it, and after some wrong single guesses there
+    are none but tries. So a request for which nothing is right, whatever was expected, costs little
+    more than its first draft; one that is only unlucky comes off it with its first right guess.
+
+    Attributes:
+        length: of the next draft at most; None before the first.
+        singles: guesses that may still be made one by one.
+        is_off: whether a guess was right.
+    """
+
+    length: int | None = None
+    singles: int = _SINGLE_GUESSES
+    is_off: bool = False
+
+    def held(self, wanted: int, first: Callable[[], int]) -> int:
+        """As much of a wanted length as is allowed; ``first`` says what the first draft may be."""
+        if self.is_off:
+            return wanted
+        if self.length is None:
+            self.length = first()
+        return min(wanted, self.length) if self.singles else 0
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """A draft was verified."""
+        self.is_off = self.is_off or accepted > 0
+        self.length = max(1, drafted // 2)
+        if drafted == 1:
+            self.singles = max(self.singles - 1, 0)
+
+
+def first_length(one: Contender, longest: int, costs: Costs, others: Others) -> int:
+    """The longest first draft that may fail: at least 1 guess, at most ``longest``.
+
+    What is known of a type says little of a request for which it does not hold, and such a
+    request should not have lost all that it may with its first drafts.
+    """
+    rows = 1 + others.rows
+    plain = costs.target(rows) + costs.host.at(rows)
+    further = costs.target.further_row(one.context)
+    drafter = costs.draft(one.drafter)
+    for length in range(longest, 1, -1):
+        lost = costs.target(rows + length) + costs.host.at(rows + length) - plain
+        lost += length * further + drafter.seconds([Wanted(length, 1, one.context)])
+        if lost <= _FIRST_LOSS * plain:
+            return length
+    return 1
