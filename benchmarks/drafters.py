@@ -33,6 +33,7 @@ from outpace.bench.local import LocalTarget
 from outpace.bench.machine import machine_facts, versions
 from outpace.bench.policy import Policy, parse_policies
 from outpace.bench.run import measure, warm_up
+from outpace.bench.words import interval_text, ratio_text, shown
 from outpace.bench.workload import SHIPPED, Workload, load
 
 USUAL = ("ngram", "early_exit", "ngram|early_exit")
@@ -127,22 +128,13 @@ def as_markdown(content: dict[str, Any]) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    alpha = "-"
-    if row["alpha"] is not None:
-        alpha = f"{row['alpha']:.2f} ({row['alpha_low']:.2f}-{row['alpha_high']:.2f})"
-    length = "-" if row["acceptance_length"] is None else f"{row['acceptance_length']:.2f}"
-    faster, decoding = _times(row["speedup"]), _times(row["decode_speedup"])
+    alpha = interval_text(row["alpha"], row["alpha_low"], row["alpha_high"])
+    length = shown(row["acceptance_length"])
+    faster, decoding = ratio_text(row["speedup"]), ratio_text(row["decode_speedup"])
     other = row["requests_with_other_tokens"]
     same = "yes" if other == 0 else f"{other} of {row['requests']} not"
     name = row["policy"].replace("|", "\\|")
     return f"| {row['task']} | `{name}` | {alpha} | {length} | {faster} | {decoding} | {same} |"
-
-
-def _times(ratio: dict[str, Any] | None) -> str:
-    if ratio is None:
-        return "-"
-    interval = "" if ratio["low"] is None else f" ({ratio['low']:.2f}-{ratio['high']:.2f})"
-    return f"{ratio['value']:.2f}{interval}"
 
 
 def parse_arguments() -> argparse.Namespace:

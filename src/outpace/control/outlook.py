@@ -47,15 +47,13 @@ class Outlook:
         source = state.source(name)
         kept, (asked, emitted) = source.contender, source.contender_until
         fresh = source.asked < asked and state.emitted < emitted
-        if kept is None or not fresh or len(kept.reach) != most or self._has_table(name):
+        by_table = self._costs.draft(name).table is not None
+        if kept is None or by_table or not fresh or len(kept.reach) != most:
             kept = self._contender(state, candidate, most, name)
             source.contender = kept
             asked = source.asked + 1 + source.asked // _SMALL_PART
             source.contender_until = asked, state.emitted + _MOST_TOKENS
         return kept
-
-    def _has_table(self, name: str) -> bool:
-        return self._costs.draft(name).table is not None
 
     def _contender(
         self, state: SequenceState, candidate: Candidate, most: int, name: str
