@@ -1,7 +1,7 @@
 """A head falls behind a target that was fine-tuned: alarm, realignment, swap. On real models.
 
-Usage: ``python benchmarks/drift_realign.py [--noise 0.12] [--minutes 5] [--json]``; about a quarter
-of an hour of one core.
+Usage: ``python benchmarks/drift_realign.py [--noise 0.135] [--minutes 5] [--json]``; about twenty
+minutes of one core.
 
 The demo model and the head that comes with it answer requests; then noise is added to the target's
 linear layers, as in ``drift_finetune.py``, and the same head goes on. The drift tests watch, the
@@ -163,8 +163,8 @@ def main() -> None:
     """Print what was seen."""
     parser = argparse.ArgumentParser(description="Drift, alarm, realignment and swap.")
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--noise", type=float, default=0.12)
-    parser.add_argument("--baseline", type=int, default=280, help="requests before the change")
+    parser.add_argument("--noise", type=float, default=0.135)
+    parser.add_argument("--baseline", type=int, default=1120, help="requests before the change")
     parser.add_argument("--requests", type=int, default=400, help="requests after it")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--minutes", type=float, default=5.0, help="of training")

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from outpace.errors import CapacityError, CheckpointError, in_short
+from outpace.train.arithmetic import narrow_dtype
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures
 from outpace.train.team import Team
@@ -91,7 +92,7 @@ class Loop:
         task: what is trained.
         folder: of checkpoints and the log.
         options: how long and how fast.
-        device: where; on CUDA and on CPUs that have it, products are of bf16.
+        device: where; products are of bf16 where it multiplies that fast.
         team: the processes that train together.
     """
 
@@ -243,7 +244,8 @@ class Loop:
                 group["lr"] = group["base_rate"] * warm * cool
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self._device.type, torch.bfloat16)
+        narrow = narrow_dtype(self._device) == torch.bfloat16
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=narrow)
 
 
 def _optimizers(module: nn.Module, options: LoopOptions) -> list[torch.optim.Optimizer]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from outpace.errors import InvalidValueError
+from outpace.train.arithmetic import narrow_dtype
 from outpace.train.batches import Feed, TrainBatch, held_out, is_held_out
 from outpace.train.draft import DraftOptions, DraftTask, export_draft, new_draft, old_draft
 from outpace.train.eagle import EagleHead
@@ -165,8 +166,8 @@ def train_eagle(
     torch.manual_seed(ground.loop.seed)
     target, folder = ground.target, ground.folder
     feed, validation = ground.batches(ground.loop.seed)
-    table = target.head.to(ground.device, torch.bfloat16)
-    embedding = target.embedding.to(ground.device, torch.bfloat16)
+    table = target.head.to(ground.device, narrow_dtype(ground.device))
+    embedding = target.embedding.to(ground.device, narrow_dtype(ground.device))
     first = list(islice(feed, 4))
     if begin is not None:
         head, vocabulary = old_eagle(begin, target)
@@ -224,7 +225,7 @@ def train_medusa(
     torch.manual_seed(ground.loop.seed)
     target = ground.target
     feed, validation = ground.batches(ground.loop.seed)
-    table = target.head.to(ground.device, torch.bfloat16)
+    table = target.head.to(ground.device, narrow_dtype(ground.device))
     if begin is not None:
         heads = old_medusa(begin, target)
     else:
@@ -263,7 +264,7 @@ def train_draft(
         raise InvalidValueError("config", dict(changes), way_out)
     model: nn.Module = old_draft(start, target) if start else new_draft(target, dict(changes))
     feed, validation = ground.batches(ground.loop.seed)
-    table = target.head.to(ground.device, torch.bfloat16)
+    table = target.head.to(ground.device, narrow_dtype(ground.device))
 
     def save(state: LoopState, name: str = FINAL) -> None:
         export_draft(ground.folder / name, model, target, {"outpace_tokens": state.tokens})
