@@ -26,9 +26,10 @@ from outpace.control.controller import (
 from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost
 from outpace.control.line import OnlineLine
+from outpace.control.pacing import Pacing
 
 TOKENS = 300  # plain decoding takes as many steps
-SEEDS = range(5)
+SEEDS = range(10)
 Profile = Callable[[int, int], float]  # token of the answer, place in the draft: acceptance
 
 # Milliseconds by rows, in the shapes that kernels have: nearly flat, and stairs of 4 rows.
@@ -73,9 +74,10 @@ class Machine:
         target, draft = table(self.target), table(self.draft)
         assert target is not None
         done, seconds, behind, lengths = 0, 0.0, 2, []
+        pacing = Pacing(controller)
         while done < TOKENS:
             candidate = Candidate(seed, "drafter", TOKENS - done - 1, None, 2 + done)
-            [budget] = controller.budgets([candidate])
+            [budget], _ = pacing.budgets([seed], lambda one=candidate: [one])  # type: ignore[misc]
             k, accepted = budget.tokens, 0
             while accepted < k and luck[done + accepted] < profile(done + accepted, accepted):
                 accepted += 1
@@ -89,11 +91,11 @@ class Machine:
             verify, drafting, rest = (1 + 0.02 * noise) * times
             seconds += verify + drafting + rest
             outcome = Outcome(seed, "drafter", k, accepted, accepted < k, k, accepted + 1, 2 + done)
-            controller.record(StepRecord(1 + k, verify, {"drafter": drafting}, (outcome,), rest))
+            pacing.record(StepRecord(1 + k, verify, {"drafter": drafting}, (outcome,), rest))
             behind = behind + 1 if k == 0 else 1 + (accepted == k)
             done += accepted + 1
             lengths.append(k)
-        controller.forget(seed)
+        pacing.forget(seed)
         return seconds, lengths
 
     def fixed(self, k: int, profile: Profile) -> float:

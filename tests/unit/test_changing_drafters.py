@@ -22,6 +22,8 @@ PROMPTS = [tuple((7 * i + j) % VOCAB for j in range(12 + i)) for i in range(3)]
 class Restless:
     """Gives every sequence another of its choices in each step."""
 
+    holds = 0
+
     def __init__(self) -> None:
         self._turns = cycle(range(97))
         self.offered: set[tuple[str, ...]] = set()

@@ -84,8 +84,10 @@ def climb(controller: Controller, where: Machine, work: Workload, drafter: str) 
                 elif one.sequences == level:
                     drafting.append(one.asked / one.sequences)
                     full.append(one)
-        smooth = [sum(drafting[i : i + 16]) > 8 for i in range(len(drafting) - 15)]
-        changes = sum(a != b for a, b in pairwise(smooth))
+        shares = [sum(drafting[i : i + 16]) / 16 for i in range(len(drafting) - 15)]
+        # Sequences differ: where half of them draft, the batch is in neither regime.
+        regimes = [share > 0.5 for share in shares if not 0.25 < share < 0.75]
+        changes = sum(a != b for a, b in pairwise(regimes))
         seconds = sum(one.seconds for one in full) / sum(one.emitted for one in full)
         result.append(Level(seconds, changes))
     return result
@@ -95,18 +97,18 @@ def climb(controller: Controller, where: Machine, work: Workload, drafter: str) 
 def test_a_ramp_is_followed(target: Mapping[int, float], source: str) -> None:
     """At every level near the better of plain and the best fixed k, without thrashing.
 
-    The bound is 4 %: levels here are of a few dozen requests, which the controller meets as they
-    are and a fixed k's best is picked for afterwards. Over the whole ramp it is 2 % in the mean.
+    The bound is that of the design, though the best fixed k is picked for each level afterwards;
+    over the whole ramp it is 1 % in the mean.
     """
     where, work = machine(target, source == "model"), workload(0.7, source)
     adaptive = climb(automatic(where), where, work, source)
     fixed = {k: climb(FixedController(k), where, work, source) for k in (0, 1, 2, 3)}
     best = [min(levels[i].seconds for levels in fixed.values()) for i in range(len(LEVELS))]
     for level, least in zip(adaptive, best, strict=True):
-        assert level.seconds <= 1.04 * least
+        assert level.seconds <= 1.03 * least
         assert level.changes <= 2
     ratios = [level.seconds / least for level, least in zip(adaptive, best, strict=True)]
-    assert sum(ratios) / len(ratios) <= 1.02
+    assert sum(ratios) / len(ratios) <= 1.01
     # The controls: each fixed k is far behind somewhere, plain decoding most of all.
     for k, levels in fixed.items():
         behind = max(one.seconds / least for one, least in zip(levels, best, strict=True))

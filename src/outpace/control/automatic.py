@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from outpace.control.aftermath import Aftermath
 from outpace.control.allocation import Allocation, allocate
-from outpace.control.beginning import first_length
+from outpace.control.beginning import first_length, lost_if_wrong
 from outpace.control.chance import Chance, Hope, at_best
 from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
     LARGEST_AUTOMATIC_K,
+    LONGEST_HOLD,
     Budget,
     Candidate,
     Outcome,
@@ -27,11 +28,10 @@ from outpace.control.outlook import Outlook
 from outpace.control.regime import Regime
 from outpace.control.shares import Shares
 from outpace.control.state import SHORTEST_PAUSE, SequenceState, SourceState
+from outpace.control.tries import pauses
 from outpace.control.typed_acceptance import TypedAcceptance
-from outpace.control.weighed import Chances, Weighed
+from outpace.control.weighed import Chances, Weighed, held_drafts
 
-# Failing tries may cost this share of the time, if they are cheap enough to come often.
-_TRIES_SHARE = 0.006
 # A step that took more than so many times what was expected was disturbed.
 _DISTURBED = 1.3
 
@@ -85,6 +85,8 @@ class AutomaticController:
         self._regimes: dict[int, Regime] = {}  # by place in the order of sources
         self._weighed = Weighed()
         self._shares = Shares()
+        self._recorded = 0  # steps since the last budgets
+        self.holds = 0
 
     @property
     def cost(self) -> CostTable:
@@ -93,6 +95,8 @@ class AutomaticController:
 
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         """See `Controller.budgets`."""
+        steps, self._recorded = max(self._recorded, 1), 0
+        self.holds = LONGEST_HOLD
         budgets = [limited(LARGEST_AUTOMATIC_K, candidate) for candidate in candidates]
         free: list[int] = []
         for i, candidate in enumerate(candidates):
@@ -103,7 +107,7 @@ class AutomaticController:
             if candidate.requested is not None or not budgets[i].tokens:
                 continue
             if state.has_lost_too_much:
-                state.silence()
+                state.silence(steps)
                 budgets[i] = Budget(0, _LOST)
             else:
                 free.append(i)
@@ -111,18 +115,39 @@ class AutomaticController:
             return budgets
         settled = [1 + budget.tokens for i, budget in enumerate(budgets) if i not in free]
         others = Others(sum(settled), len(settled))
-        chances = self._kept_chances([(candidates[i], budgets[i].tokens) for i in free], others)
+        some_free = [(candidates[i], budgets[i].tokens) for i in free]
+        chances = self._kept_chances(some_free, others, steps)
         longest = [max(one.length for one in some.values()) for some in chances]
         rows = others.rows + sum(longest) + len(free) - 1
         for i, some, length in zip(free, chances, longest, strict=True):
             state = self._state(candidates[i].seq_id)
-            budgets[i] = self._settle(state, some, Others(rows - length, len(candidates) - 1))
+            around = Others(rows - length, len(candidates) - 1)
+            budgets[i] = self._settle(state, some, around, steps)
+            self.holds = min(self.holds, self._holds(state, some, around))
         return budgets
 
-    def _kept_chances(self, free: _Free, others: Others) -> list[Chances]:
+    def _holds(self, state: SequenceState, some: Chances, others: Others) -> int:
+        """Further steps for which a sequence's budget may be held.
+
+        What is known barely changes in them, and drafts that are wrong in all of them cost no more
+        than they may.
+        """
+        holds = LONGEST_HOLD
+        for name, chance in some.items():
+            source = state.source(name)
+            pause = chance.pauses.within(source.pause) if chance.pauses else source.pause
+            holds = min(holds, source.holds(pause))
+            length = state.allowed[name]
+            if length and holds:
+                lost = lost_if_wrong(chance.contender, length, self.costs, others)
+                bearable = int(state.may_lose / max(lost, 0.01))
+                holds = min(holds, held_drafts(state.emitted), max(bearable, 0))
+        return holds
+
+    def _kept_chances(self, free: _Free, others: Others, steps: int) -> list[Chances]:
         """`_chances`, or those of a step before if little can have changed since."""
         whose = (others, *((one.seq_id, _sources(one)) for one, _ in free))
-        kept = self._weighed.of(whose)
+        kept = self._weighed.of(whose, steps)
         if kept is not None:
             return kept
         chances = self._chances(free, others)
@@ -132,7 +157,8 @@ class AutomaticController:
         if len(free) > 1:
             places = max(len(_sources(one)) for one, _ in free)
             regimes = (self._regimes[place] for place in range(places))
-            steady &= all(one.drafting or one.quiet > 0 for one in regimes)
+            if not all(one.drafting or one.quiet > 0 for one in regimes):
+                steady, self.holds = False, 0
         emitted = sum(self._state(one.seq_id).emitted for one, _ in free)
         self._weighed.keep(whose, chances, emitted // len(free))
         if not steady:
@@ -218,11 +244,11 @@ class AutomaticController:
                 found = chance.contender.found
                 best = found * promised + (1 - found) * chance.instead
 
-    def _settle(self, state: SequenceState, some: Chances, others: Others) -> Budget:
+    def _settle(self, state: SequenceState, some: Chances, others: Others, steps: int) -> Budget:
         """The chosen lengths, or nothing, or a try."""
         reason = ""
         for name, chance in some.items():
-            length, why = self._allow(state.source(name), chance, others)
+            length, why = self._allow(state.source(name), chance, others, steps)
             state.allowed[name] = min(length, state.allowed[name])  # its room may have shrunk
             reason = reason or why
         most = max(state.allowed.values())
@@ -230,8 +256,10 @@ class AutomaticController:
         state.promised = max(sum(reached) for reached in asked)
         return Budget(most, "" if most else reason, dict(state.allowed))
 
-    def _allow(self, source: SourceState, chance: Chance, others: Others) -> tuple[int, str]:
-        """The chosen length of a source, or a try, or nothing and why."""
+    def _allow(
+        self, source: SourceState, chance: Chance, others: Others, steps: int
+    ) -> tuple[int, str]:
+        """The chosen length of a source, or a try, or nothing and why; ``steps`` after the last."""
         contender, wanted = chance.contender, chance.length
         length = wanted and source.leash.held(
             wanted, lambda: first_length(contender, wanted, self.costs, others)
@@ -241,13 +269,13 @@ class AutomaticController:
         if length > 0:
             source.quiet = 0
             return length, ""
-        source.quiet += 1
-        if chance.longest_pause is None:
-            chance.longest_pause = self._longest_pause(chance, others)
-        if source.quiet < min(source.pause, chance.longest_pause):
+        source.quiet += steps
+        if chance.pauses is None:
+            chance.pauses = pauses(contender, chance.instead, self.costs, others)
+        if source.quiet < chance.pauses.within(source.pause):
             return 0, _DEAR
         if source.resting:
-            source.resting -= 1
+            source.resting = max(source.resting - steps, 0)
             return 0, _HOPELESS
         if not chance.is_hopeful(self.costs):
             source.lengthen_pause()
@@ -256,23 +284,9 @@ class AutomaticController:
         source.in_try = True
         return min(source.trying, len(contender.reach)), ""
 
-    def _longest_pause(self, chance: Chance, others: Others) -> float:
-        """Quiet steps after which a try that fails costs no more than it should, per step.
-
-        A try that fails costs its time, less what the tokens of the step would have taken
-        without it: plainly, or with the draft of a source that it stands in the way of.
-        """
-        contender, costs = chance.contender, self.costs
-        rows = 2 + others.rows
-        wanted = Wanted(1, min(contender.behind, 2), contender.context)
-        seconds = costs.target(rows) + costs.host.at(rows)
-        seconds += costs.target.attention(2, contender.context)
-        seconds += costs.draft(contender.drafter).seconds([wanted])
-        instead = (1 + others.sequences) / chance.instead
-        return max(seconds - instead, 0.0) / instead / _TRIES_SHARE
-
     def record(self, step: StepRecord) -> None:
         """See `Controller.record`."""
+        self._recorded += 1
         asked = [self._asked(outcome) for outcome in step.outcomes]
         if any(asked):
             self._weighed.drafted()

@@ -56,13 +56,16 @@ def first_length(one: Contender, longest: int, costs: Costs, others: Others) -> 
     What is known of a type says little of a request for which it does not hold, and such a
     request should not have lost all that it may with its first drafts.
     """
-    rows = 1 + others.rows
-    plain = costs.target(rows) + costs.host.at(rows)
-    further = costs.target.further_row(one.context)
-    drafter = costs.draft(one.drafter)
     for length in range(longest, 1, -1):
-        lost = costs.target(rows + length) + costs.host.at(rows + length) - plain
-        lost += length * further + drafter.seconds([Wanted(length, 1, one.context)])
-        if lost <= _FIRST_LOSS * plain:
+        if lost_if_wrong(one, length, costs, others) <= _FIRST_LOSS:
             return length
     return 1
+
+
+def lost_if_wrong(one: Contender, length: int, costs: Costs, others: Others) -> float:
+    """What a draft costs of which nothing is right, in plain steps."""
+    rows = 1 + others.rows
+    plain = costs.target(rows) + costs.host.at(rows)
+    lost = costs.target(rows + length) + costs.host.at(rows + length) - plain
+    lost += length * costs.target.further_row(one.context)
+    return (lost + costs.draft(one.drafter).seconds([Wanted(length, 1, one.context)])) / plain

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from outpace.control.acceptance import reach
 from outpace.control.allocation import allocate
 from outpace.control.choice import Contender, Costs, Others
+from outpace.control.tries import Pauses
 
 # With this much acceptance drafting must pay, or it is not tried at all.
 HOPE = 0.95
@@ -52,7 +53,7 @@ class Chance:
         hope: of all sequences' sources of the same place.
         index: its own place among these.
         instead: tokens per second if it is not asked.
-        longest_pause: quiet steps after which a try is cheap enough; None until somebody asks.
+        pauses: between tries; None until somebody asks.
     """
 
     contender: Contender
@@ -60,7 +61,7 @@ class Chance:
     hope: Hope
     index: int
     instead: float = 0.0
-    longest_pause: float | None = None
+    pauses: Pauses | None = None
 
     def is_hopeful(self, costs: Costs) -> bool:
         """Whether it would be drafted for at the best that can be hoped for."""

@@ -9,6 +9,8 @@ from typing import Protocol
 from outpace.request import OTHER
 
 LARGEST_AUTOMATIC_K = 15
+# Steps for which budgets are held at most.
+LONGEST_HOLD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Candidate:
     are those that the drafter asks, in this order, until one has a draft; empty: itself alone.
 
     ``request_type`` is its type, ``choices`` are the drafters that it may be given instead of its
-    own; empty where the client chose.
+    own; empty where the client chose. ``idle``: it brings nothing that its drafter follows.
     """
 
     seq_id: int
@@ -31,6 +33,7 @@ class Candidate:
     sources: tuple[str, ...] = ()
     request_type: str = OTHER
     choices: tuple[str, ...] = ()
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,11 @@ class StepRecord:
 class Controller(Protocol):
     """Numbers in, budgets out."""
 
+    @property
+    def holds(self) -> int:
+        """Further steps of the same sequences for which the last budgets may be held."""
+        ...
+
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         """A budget for each candidate, in their order, for the coming step."""
         ...
@@ -117,6 +125,8 @@ def limited(tokens: int, candidate: Candidate) -> Budget:
     """``tokens``, or the request's own k, as far as there is room; says why if nothing is left."""
     if candidate.drafter == "none":
         return Budget(0, "no drafter")
+    if candidate.idle:
+        return Budget(0, f"the request brings nothing that {candidate.drafter} follows")
     if candidate.requested is not None:
         tokens = candidate.requested
     if tokens == 0:
@@ -128,6 +138,8 @@ def limited(tokens: int, candidate: Candidate) -> Budget:
 
 class FixedController:
     """The same k for every sequence, within the room it has."""
+
+    holds = LONGEST_HOLD
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self._tokens = num_speculative_tokens

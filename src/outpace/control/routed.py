@@ -93,6 +93,11 @@ class RoutedController:
         """Alarms, and how ended requests fared."""
         return self.inner.aftermath
 
+    @property
+    def holds(self) -> int:
+        """See `Controller.holds`."""
+        return self.inner.holds
+
     def decision(self, seq_id: int) -> Decision | None:
         """The last decision about a running request; None if its client chose."""
         route = self._routes.get(seq_id)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from outpace.control.acceptance import Acceptance
 from outpace.control.beginning import Leash
 from outpace.control.choice import Contender
+from outpace.control.controller import LONGEST_HOLD
 from outpace.request import OTHER
 
 _SEQUENCE_DECAY = 0.97
 SHORTEST_PAUSE, LONGEST_PAUSE = 8, 128
 _LARGEST_TRY = 4
+# A try that succeeds is no news if it was likelier than this.
+_NO_NEWS = 0.5
 # What drafting may cost a sequence, in plain steps: so many, and a share of its tokens.
 _LOSS_STEPS, _LOSS_SHARE = 1.5, 0.015
 # What good drafts have saved covers later losses up to so many steps.
@@ -62,6 +66,14 @@ class SourceState:
         self.asked += 1
         self.acceptance.ask(found)
 
+    def holds(self, pause: float) -> int:
+        """Further steps for which nothing about it is to be decided; ``pause`` is its next one."""
+        if self.in_try or (self.drafting and not self.leash.is_off):
+            return 0
+        if self.drafting:
+            return LONGEST_HOLD
+        return max(math.ceil(pause - self.quiet) - 1, self.resting, 0)
+
     def lengthen_pause(self) -> None:
         """A try failed, or could not succeed: the next one comes later."""
         self.quiet, self.trying = 0, 1
@@ -74,6 +86,8 @@ class SourceState:
         if self.in_try:
             if rejected:
                 self.lengthen_pause()
+            elif self.contender is not None and self.contender.reach[0] > _NO_NEWS:
+                self.quiet, self.trying = 0, 1
             else:
                 # News: what was seen before the pause is old, and the next try comes at once.
                 self.acceptance.fade(0.5)
@@ -120,18 +134,23 @@ class SequenceState:
         return found
 
     @property
+    def may_lose(self) -> float:
+        """Plain steps that drafting may cost it yet; below 0: it has cost more than it may."""
+        return _LOSS_STEPS + _LOSS_SHARE * self.emitted - self.loss
+
+    @property
     def has_lost_too_much(self) -> bool:
         """Whether drafting has cost more than it may, whatever is hoped of it."""
-        return self.loss > _LOSS_STEPS + _LOSS_SHARE * self.emitted
+        return self.may_lose < 0
 
     def book(self, lost: float, gained: float) -> None:
         """Drafting cost so many plain steps, and brought so many tokens more than a plain step."""
         self.loss = max(self.loss + lost - gained, -_CREDIT)
 
-    def silence(self) -> None:
-        """Nothing is drafted for it in this step, whatever its sources promise."""
+    def silence(self, steps: int) -> None:
+        """Nothing is drafted for it now, whatever its sources promise, ``steps`` after the last."""
         for name in self.allowed:
             source = self.source(name)
             source.in_try = source.drafting = False
-            source.quiet += 1
+            source.quiet += steps
         self.allowed = dict.fromkeys(self.allowed, 0)

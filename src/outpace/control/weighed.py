@@ -16,6 +16,11 @@ Chances = dict[str, Chance]
 _MOST_DRAFTS, _TOKENS_A_DRAFT, _MOST_STEPS = 6, 8, 16
 
 
+def held_drafts(tokens: int) -> int:
+    """Drafts for which what was weighed after so many tokens of a sequence holds."""
+    return min(tokens // _TOKENS_A_DRAFT, _MOST_DRAFTS)
+
+
 @dataclass(slots=True)
 class Weighed:
     """The chances of some sequences, one for each, and for how much longer they hold.
@@ -34,8 +39,10 @@ class Weighed:
     steps_left: int = 0
     steps_held: int = 1
 
-    def of(self, whose: Hashable) -> list[Chances] | None:
-        """The chances of the same sequences, if they still hold."""
+    def of(self, whose: Hashable, steps: int = 1) -> list[Chances] | None:
+        """The chances of the same sequences, if they still hold so many steps later."""
+        self.steps_left -= steps - 1
+        self.steps_held += steps - 1
         if self.steps_left <= 0 or self.drafts_left < 0 or self.whose != whose:
             return None
         self.steps_left -= 1
@@ -45,7 +52,7 @@ class Weighed:
     def keep(self, whose: Hashable, chances: list[Chances], tokens: int) -> list[Chances]:
         """Keep chances that rest on so many tokens a sequence."""
         self.whose, self.chances, self.steps_held = whose, chances, 1
-        self.drafts_left = min(tokens // _TOKENS_A_DRAFT, _MOST_DRAFTS)
+        self.drafts_left = held_drafts(tokens)
         self.steps_left = _MOST_STEPS
         return chances
 

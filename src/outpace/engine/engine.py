@@ -12,6 +12,7 @@ import torch
 from outpace.cache.blocks import BlockManager
 from outpace.config import EngineConfig
 from outpace.control.controller import Budget, Candidate, Controller, Outcome, StepRecord
+from outpace.control.pacing import Pacing
 from outpace.engine.admission import Admission
 from outpace.engine.drafting import Drafting
 from outpace.engine.interrupts import held_back
@@ -59,7 +60,7 @@ class Engine:
         self.runner = runner
         self.blocks = blocks
         self.drafting = drafting
-        self.controller = controller
+        self.pacing = Pacing(controller)
         self.admission = admission
         self.config = config
         self.scheduler = Scheduler(
@@ -69,6 +70,15 @@ class Engine:
         # For whoever watches the steps, and for whoever wants to know that a sequence ended.
         self.on_step: Callable[[StepRecord], None] = _ignore
         self.on_end: Callable[[], None] = _ignore_end
+
+    @property
+    def controller(self) -> Controller:
+        """Who decides how much to draft; another one may take its place while nothing runs."""
+        return self.pacing.controller
+
+    @controller.setter
+    def controller(self, controller: Controller) -> None:
+        self.pacing = Pacing(controller)
 
     def add(self, request: Request) -> list[Sequence]:
         """Take in a request; returns its n sequences, which fill up as steps are made.
@@ -140,7 +150,7 @@ class Engine:
         rows = batch.num_rows if all(part.num_known == 1 for part in parts) else None
         rest = perf_counter() - began - draft_seconds - verify_seconds
         record = StepRecord(rows, verify_seconds, by_source, tuple(outcomes), rest)
-        self.controller.record(record)
+        self.pacing.record(record)
         self.on_step(record)
 
         self._retire_finished()
@@ -155,20 +165,16 @@ class Engine:
     def _budgets(self) -> dict[int, Budget]:
         """How many draft tokens each running sequence gets, and of whom, noting why if none."""
         running = self.scheduler.running
-        candidates = [self._candidate(sequence) for sequence in running]
-        budgets: dict[int, Budget] = {}
-        for sequence, candidate, budget in zip(
-            running, candidates, self.controller.budgets(candidates), strict=True
-        ):
-            if not candidate.sources:
-                reason = f"the request brings nothing that {sequence.drafter} follows"
-                budget = Budget(0, reason)
-            budgets[sequence.seq_id] = budget
-            if budget.drafter and (budget.why or budget.drafter != sequence.drafter):
+        budgets, fresh = self.pacing.budgets(
+            [sequence.seq_id for sequence in running],
+            lambda: [self._candidate(sequence) for sequence in running],
+        )
+        for sequence, budget in zip(running, budgets, strict=True):
+            if fresh and budget.drafter and (budget.why or budget.drafter != sequence.drafter):
                 sequence.give_drafter(budget.drafter, budget.why)
             if budget.reason and sequence.num_missing == 1:
                 sequence.counts.off_reasons[budget.reason] += 1
-        return budgets
+        return {sequence.seq_id: budget for sequence, budget in zip(running, budgets, strict=True)}
 
     def _candidate(self, sequence: Sequence) -> Candidate:
         sources = self.drafting.sources(sequence.drafter)
@@ -178,11 +184,12 @@ class Engine:
             sequence.seq_id,
             sequence.drafter,
             sequence.room,
-            sequence.request.num_speculative_tokens if sources else 0,
+            sequence.request.num_speculative_tokens,
             len(sequence.tokens),
             sources,
             sequence.request.request_type,
             sequence.choices,
+            idle=not sources,
         )
 
     def _verify_alone(self, segment: Segment, logits: torch.Tensor) -> list[Emission]:
@@ -267,7 +274,7 @@ class Engine:
         sequence.finished_at = perf_counter()
         self.scheduler.remove(sequence)
         self._forget_draft(sequence)
-        self.controller.forget(sequence.seq_id)
+        self.pacing.forget(sequence.seq_id)
         self.on_end()
 
     def _forget_draft(self, sequence: Sequence) -> None:

@@ -15,6 +15,8 @@ class ChangingController:
         turn: steps for which each is kept.
     """
 
+    holds = 0
+
     def __init__(self, k: int, turn: int = 3) -> None:
         self._k = k
         self._turn = turn

@@ -10,6 +10,7 @@ import numpy as np
 
 from outpace.control.controller import Budget, Candidate, Controller, Outcome, StepRecord
 from outpace.control.draft_cost import Wanted
+from outpace.control.pacing import Pacing
 from outpace.control.tail import RequestTime
 from outpace.simulate.machine import Machine
 from outpace.simulate.workload import Invented
@@ -106,7 +107,7 @@ class Replica:
         self.busy = 0.0
         self.running: list[Served] = []
         self._machine = machine
-        self._controller = controller
+        self._pacing = Pacing(controller)
         self._sources = sources
         self._drafter = drafter
         self._limits = limits
@@ -171,7 +172,7 @@ class Replica:
             one.deliveries.append((outcome.emitted, seconds))
             one.plain_seconds += plain * outcome.emitted
         known = None if pieces else rows
-        self._controller.record(StepRecord(known, verify, drafting, tuple(outcomes), rest))
+        self._pacing.record(StepRecord(known, verify, drafting, tuple(outcomes), rest))
         for one, tokens in pieces:
             self._compute(one, tokens)
         emitted = sum(outcome.emitted for outcome in outcomes)
@@ -197,24 +198,24 @@ class Replica:
             one.done = 1
 
     def _budgets(self, decoding: list[Served]) -> list[Budget]:
-        candidates = [
-            Candidate(
-                one.request.number,
-                one.drafter,
-                one.request.output - one.done - 1,
-                None,
-                one.context,
-                self._sources[one.drafter],
-                request_type=one.request.profile.name,
-                choices=tuple(self._sources),
-            )
-            for one in decoding
-        ]
-        budgets = self._controller.budgets(candidates)
+        whose = [one.request.number for one in decoding]
+        budgets, _ = self._pacing.budgets(whose, lambda: [self._candidate(one) for one in decoding])
         for one, budget in zip(decoding, budgets, strict=True):
             if budget.drafter:
                 one.drafter = budget.drafter
         return budgets
+
+    def _candidate(self, one: Served) -> Candidate:
+        return Candidate(
+            one.request.number,
+            one.drafter,
+            one.request.output - one.done - 1,
+            None,
+            one.context,
+            self._sources[one.drafter],
+            request_type=one.request.profile.name,
+            choices=tuple(self._sources),
+        )
 
     def _outcome(self, one: Served, budget: Budget) -> tuple[Outcome, list[tuple[str, Wanted]]]:
         """Ask the sources in order; the first that has a draft is verified."""
@@ -271,7 +272,7 @@ class Replica:
         ended = [one for one in self.running if one.done >= one.request.output]
         for one in ended:
             one.ended = self.now
-            self._controller.forget(one.request.number)
+            self._pacing.forget(one.request.number)
         if ended:
             self.running = [one for one in self.running if one.done < one.request.output]
         return ended
