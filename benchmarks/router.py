@@ -1,8 +1,13 @@
-"""The router on a real model: a mixed workload, a ramp of load, and an adversarial stream.
+r"""The router on a real model: a mixed workload, a ramp of load, and an adversarial stream.
 
 Run with nothing else on the machine (about half an hour with the demo model on two cores):
 
     python benchmarks/router.py --threads 1 --json router.json
+
+Another model and its draft, as well as the demo model and its head:
+
+    python benchmarks/router.py --model TARGET --drafter ngram+model:DRAFT --quantization int4 \
+        --policies ngram:3,model:DRAFT:2,ngram+model:DRAFT:2,ngram+model:DRAFT:4
 
 Three parts, also one at a time with ``--parts mixed``, ``ramp`` or ``adversarial``:
 
@@ -114,10 +119,16 @@ def ways(names: Sequence[str]) -> dict[str, tuple[str, int]]:
     return found
 
 
+def chosen(args: argparse.Namespace) -> list[Entry]:
+    """What is asked."""
+    entries = load(args.workload).entries
+    return [one for one in entries if args.longest is None or len(one.text) <= args.longest]
+
+
 def mixed(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
     """Part one."""
     by_task: dict[str, list[Entry]] = defaultdict(list)
-    for entry in load(args.workload).entries:
+    for entry in chosen(args):
         by_task[entry.task].append(entry)
     fixed = ways(args.policies.split(","))
     learned = deepcopy(bench.llm.engine.controller)
@@ -201,7 +212,7 @@ def _behind(times: Mapping[str, Sequence[float]]) -> tuple[str, float]:
 
 def ramp(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
     """Part two."""
-    entries = cycle(load(args.workload).entries)
+    entries = cycle(chosen(args))
     fixed = ways(args.ramp_policies.split(","))
     routed = deepcopy(bench.llm.engine.controller)
     up = [1, 2, 4, 8, 16, 32]
@@ -272,7 +283,7 @@ def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
     engine = bench.llm.engine
     costs = bench.llm.engine.controller.costs  # type: ignore[attr-defined]
     usual = engine.drafting
-    entries = list(load(args.workload).entries)[: args.stream]
+    entries = chosen(args)[: args.stream]
     prompts = [one.prompt_token_ids for one in bench.requests(entries, "none")]
     answers = {}
     for request in bench.requests(entries, "none"):
@@ -339,6 +350,8 @@ def main() -> None:
     """Run the parts and say which bars were kept."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="demo")
+    parser.add_argument("--drafter", default="auto", help="whose parts the router may choose")
+    parser.add_argument("--quantization", default="none")
     parser.add_argument("--workload", default="shipped", help="a file of JSON lines")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--parts", default="mixed,ramp,adversarial")
@@ -347,14 +360,15 @@ def main() -> None:
     parser.add_argument("--per-task", type=int, default=4)
     parser.add_argument("--learning", type=int, default=3, help="rounds before the mixed part")
     parser.add_argument("--at-once", default="1,4")
+    parser.add_argument("--longest", type=int, help="characters of a prompt; longer ones are left")
     parser.add_argument("--policies", default=_POLICIES)
     parser.add_argument("--ramp-policies", default="ngram:2,ngram+eagle:2,ngram+eagle:4")
     parser.add_argument("--stream", type=int, default=16, help="requests of an adversarial stream")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     llm = LLM(
-        args.model, threads=args.threads, prefix_caching=False, max_num_seqs=32,
-        kv_cache_tokens=32_768, keep_learned=False,
+        args.model, args.drafter, quantization=args.quantization, threads=args.threads,
+        prefix_caching=False, max_num_seqs=32, kv_cache_tokens=32_768, keep_learned=False,
     )  # fmt: skip
     first = llm.engine.controller
     bench, result = Bench(llm, args.tokens), {}
