@@ -18,11 +18,11 @@ from outpace.errors import CapacityError, CheckpointError, in_short
 from outpace.train.arithmetic import narrow_dtype
 from outpace.train.batches import TrainBatch
 from outpace.train.figures import Figures
+from outpace.train.muon import Muon
 from outpace.train.team import Team
 from outpace.whole_file import appearing
 
 STATE = "training.pt"
-LOG = "training.jsonl"
 
 
 class Task(Protocol):
@@ -258,11 +258,11 @@ def _optimizers(module: nn.Module, options: LoopOptions) -> list[torch.optim.Opt
         table = "lm_head" in name or "embed" in name
         (matrices if parameter.ndim == 2 and not table else others).append(parameter)
     optimizers: list[torch.optim.Optimizer] = []
-    for kind, parameters, rate, more in (
-        (torch.optim.Muon, matrices, options.matrix_rate, {"adjust_lr_fn": "match_rms_adamw"}),
-        (torch.optim.AdamW, others, options.learning_rate, {"betas": (0.9, 0.98)}),
-    ):
-        if parameters:
-            group = {"params": parameters, "base_rate": rate}
-            optimizers.append(kind([group], lr=rate, weight_decay=0.0, **more))
+    if matrices:
+        group = {"params": matrices, "base_rate": options.matrix_rate}
+        optimizers.append(Muon([group], lr=options.matrix_rate))
+    if others:
+        group = {"params": others, "base_rate": options.learning_rate}
+        rate = options.learning_rate
+        optimizers.append(torch.optim.AdamW([group], rate, (0.9, 0.98), weight_decay=0.0))
     return optimizers
