@@ -77,7 +77,7 @@ class Machine:
         pacing = Pacing(controller)
         while done < TOKENS:
             candidate = Candidate(seed, "drafter", TOKENS - done - 1, None, 2 + done)
-            [budget], _ = pacing.budgets([seed], lambda one=candidate: [one])  # type: ignore[misc]
+            [budget], _ = pacing.budgets([seed], [candidate.room], lambda one=candidate: [one])  # type: ignore[misc]
             k, accepted = budget.tokens, 0
             while accepted < k and luck[done + accepted] < profile(done + accepted, accepted):
                 accepted += 1

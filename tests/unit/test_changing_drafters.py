@@ -8,7 +8,7 @@ from itertools import cycle
 import pytest
 
 from outpace.control.automatic import AutomaticController
-from outpace.control.controller import Budget, Candidate, StepRecord
+from outpace.control.controller import Budget, Candidate, Hold, StepRecord
 from outpace.control.cost import CostTable
 from outpace.control.routed import RoutedController
 from outpace.control.router import Router
@@ -22,7 +22,7 @@ PROMPTS = [tuple((7 * i + j) % VOCAB for j in range(12 + i)) for i in range(3)]
 class Restless:
     """Gives every sequence another of its choices in each step."""
 
-    holds = 0
+    hold = Hold()
 
     def __init__(self) -> None:
         self._turns = cycle(range(97))

@@ -14,6 +14,7 @@ from outpace.control.controller import (
     Budget,
     Candidate,
     FixedController,
+    Hold,
     Outcome,
     StepRecord,
 )
@@ -27,14 +28,17 @@ class Scribe:
     """Says how long its budgets hold, and writes down what it is asked and told."""
 
     def __init__(self, holds: int, tokens: int = 2) -> None:
-        self.holds = holds
+        self.hold = Hold(holds)
         self.tokens = tokens
         self.heard: list[object] = []
         self.asked: list[list[int]] = []
 
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         self.asked.append([one.seq_id for one in candidates])
-        return [Budget(min(self.tokens, one.room)) for one in candidates]
+        return [
+            Budget(most, by_source={"drafter": most})
+            for most in (min(self.tokens, one.room) for one in candidates)
+        ]
 
     def record(self, step: StepRecord) -> None:
         self.heard.append(step)
@@ -59,7 +63,7 @@ def test_a_controller_hears_everything_in_order_and_is_asked_when_its_word_is_ov
     pacing = Pacing(scribe)
     expected: list[object] = []
     for number in range(steps):
-        pacing.budgets([7], lambda: candidates([7]))
+        pacing.budgets([7], [999], lambda: candidates([7]))
         pacing.record(step(number))
         expected.append(step(number))
         if number == ends:
@@ -75,7 +79,9 @@ def test_other_sequences_are_asked_about_at_once() -> None:
     scribe = Scribe(10)
     pacing = Pacing(scribe)
     for whose in ([1], [1, 2], [2], [2, 1], [2, 1]):
-        budgets, _ = pacing.budgets(whose, lambda whose=whose: candidates(whose))  # type: ignore[misc]
+        budgets, _ = pacing.budgets(
+            whose, [999] * len(whose), lambda whose=whose: candidates(whose)
+        )  # type: ignore[misc]
         assert len(budgets) == len(whose)
     assert scribe.asked == [[1], [1, 2], [2], [2, 1]]
 
@@ -86,14 +92,18 @@ def test_no_budget_is_held_beyond_the_room_that_is_left(room: int, tokens: int, 
     pacing = Pacing(Scribe(holds, tokens))
     while room >= 0:
         now = room
-        [budget], _ = pacing.budgets([1], lambda now=now: candidates([1], now))  # type: ignore[misc]
+        [budget], _ = pacing.budgets([1], [now], lambda now=now: candidates([1], now))  # type: ignore[misc]
         assert budget.tokens <= room
+        assert budget.tokens == min(tokens, room)
+        assert all(one <= room for one in budget.by_source.values())
         room -= budget.tokens + 1
 
 
 def test_a_fixed_length_is_asked_for_seldom() -> None:
     pacing = Pacing(FixedController(3))
-    fresh = [pacing.budgets([1], lambda: candidates([1]))[1] for _ in range(2 * LONGEST_HOLD)]
+    fresh = [
+        pacing.budgets([1], [999], lambda: candidates([1]))[1] for _ in range(2 * LONGEST_HOLD)
+    ]
     assert sum(fresh) == 2
 
 
@@ -103,7 +113,7 @@ def held(acceptance: int, steps: int = 60) -> tuple[list[int], list[bool], Autom
     pacing, lengths, fresh, context = Pacing(controller), [], [], 2
     for _ in range(steps):
         candidate = Candidate(0, "drafter", 9999, None, context)
-        [budget], decided = pacing.budgets([0], lambda one=candidate: [one])  # type: ignore[misc]
+        [budget], decided = pacing.budgets([0], [9999], lambda one=candidate: [one])  # type: ignore[misc]
         k = budget.tokens
         right = min(k, acceptance)
         outcome = Outcome(0, "drafter", k, right, right < k, k, 1 + right, context)
@@ -145,3 +155,19 @@ def test_held_steps_count_as_silent_ones() -> None:
         context += 1
         each += [number] if k else []
     assert tries == each
+
+
+def test_a_draft_that_is_news_ends_the_hold() -> None:
+    scribe = Scribe(10)
+    scribe.hold = Hold(10, frozenset({(2, "drafter")}))
+    pacing = Pacing(scribe)
+    drafts = [(0, 0), (2, 0), (0, 0), (0, 2), (0, 0)]  # of both sequences, step by step
+    for first, second in drafts:
+        pacing.budgets([1, 2], [999] * 2, lambda: candidates([1, 2]))
+        outcomes = (
+            Outcome(1, "both", first, 0, first > 0, source="drafter"),
+            Outcome(2, "drafter", second, 0, second > 0),
+        )
+        pacing.record(StepRecord(2, 0.0, {}, outcomes))
+    assert len(scribe.asked) == 2
+    assert len(scribe.heard) == 4

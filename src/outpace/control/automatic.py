@@ -15,6 +15,7 @@ from outpace.control.controller import (
     LONGEST_HOLD,
     Budget,
     Candidate,
+    Hold,
     Outcome,
     StepRecord,
     limited,
@@ -86,7 +87,7 @@ class AutomaticController:
         self._weighed = Weighed()
         self._shares = Shares()
         self._recorded = 0  # steps since the last budgets
-        self.holds = 0
+        self.hold = Hold()
 
     @property
     def cost(self) -> CostTable:
@@ -96,7 +97,7 @@ class AutomaticController:
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
         """See `Controller.budgets`."""
         steps, self._recorded = max(self._recorded, 1), 0
-        self.holds = LONGEST_HOLD
+        self.hold = Hold(LONGEST_HOLD)
         budgets = [limited(LARGEST_AUTOMATIC_K, candidate) for candidate in candidates]
         free: list[int] = []
         for i, candidate in enumerate(candidates):
@@ -119,30 +120,34 @@ class AutomaticController:
         chances = self._kept_chances(some_free, others, steps)
         longest = [max(one.length for one in some.values()) for some in chances]
         rows = others.rows + sum(longest) + len(free) - 1
+        steps_held, news = self.hold.steps, set[tuple[int, str]]()
         for i, some, length in zip(free, chances, longest, strict=True):
             state = self._state(candidates[i].seq_id)
             around = Others(rows - length, len(candidates) - 1)
             budgets[i] = self._settle(state, some, around, steps)
-            self.holds = min(self.holds, self._holds(state, some, around))
+            steps_held = min(steps_held, self._hold(state, some, around))
+            for name in some:
+                if state.source(name).awaits_news:
+                    news.add((candidates[i].seq_id, name))
+        self.hold = Hold(steps_held, frozenset(news))
         return budgets
 
-    def _holds(self, state: SequenceState, some: Chances, others: Others) -> int:
+    def _hold(self, state: SequenceState, some: Chances, others: Others) -> int:
         """Further steps for which a sequence's budget may be held.
 
         What is known barely changes in them, and drafts that are wrong in all of them cost no more
         than they may.
         """
-        holds = LONGEST_HOLD
+        steps = LONGEST_HOLD
         for name, chance in some.items():
-            source = state.source(name)
-            pause = chance.pauses.within(source.pause) if chance.pauses else source.pause
-            holds = min(holds, source.holds(pause))
-            length = state.allowed[name]
-            if length and holds:
+            source, length = state.source(name), state.allowed[name]
+            if length:
                 lost = lost_if_wrong(chance.contender, length, self.costs, others)
                 bearable = int(state.may_lose / max(lost, 0.01))
-                holds = min(holds, held_drafts(state.emitted), max(bearable, 0))
-        return holds
+                steps = min(steps, held_drafts(state.emitted), max(bearable, 0))
+            elif chance.pauses:
+                steps = min(steps, source.silent_for(chance.pauses.within(source.pause)))
+        return steps
 
     def _kept_chances(self, free: _Free, others: Others, steps: int) -> list[Chances]:
         """`_chances`, or those of a step before if little can have changed since."""
@@ -158,7 +163,7 @@ class AutomaticController:
             places = max(len(_sources(one)) for one, _ in free)
             regimes = (self._regimes[place] for place in range(places))
             if not all(one.drafting or one.quiet > 0 for one in regimes):
-                steady, self.holds = False, 0
+                steady, self.hold = False, Hold()
         emitted = sum(self._state(one.seq_id).emitted for one, _ in free)
         self._weighed.keep(whose, chances, emitted // len(free))
         if not steady:

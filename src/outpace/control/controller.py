@@ -54,6 +54,19 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """For how long budgets may be held.
+
+    Attributes:
+        steps: further ones at most.
+        until: sequences with sources whose next draft is news, however it fares.
+    """
+
+    steps: int = 0
+    until: frozenset[tuple[int, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What one sequence's part in a step brought.
 
@@ -78,6 +91,11 @@ class Outcome:
     emitted: int = 1
     context: int = 0
     source: str = ""
+
+    @property
+    def maker(self) -> tuple[int, str]:
+        """The sequence, and who made its draft."""
+        return self.seq_id, self.source or self.drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +122,8 @@ class Controller(Protocol):
     """Numbers in, budgets out."""
 
     @property
-    def holds(self) -> int:
-        """Further steps of the same sequences for which the last budgets may be held."""
+    def hold(self) -> Hold:
+        """For how long the last budgets may be held, as long as the sequences are the same."""
         ...
 
     def budgets(self, candidates: Sequence[Candidate]) -> list[Budget]:
@@ -139,7 +157,7 @@ def limited(tokens: int, candidate: Candidate) -> Budget:
 class FixedController:
     """The same k for every sequence, within the room it has."""
 
-    holds = LONGEST_HOLD
+    hold = Hold(LONGEST_HOLD)
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self._tokens = num_speculative_tokens

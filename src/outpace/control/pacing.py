@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from outpace.control.controller import Budget, Candidate, Controller, StepRecord
 
@@ -24,32 +25,36 @@ class Pacing:
         self._whose: Sequence[int] = ()
         self._budgets: list[Budget] = []
         self._left = 0
+        self._until: frozenset[tuple[int, str]] = frozenset()
         self._untold: list[StepRecord] = []
 
     def budgets(
-        self, whose: Sequence[int], candidates: Callable[[], Sequence[Candidate]]
+        self,
+        whose: Sequence[int],
+        rooms: Sequence[int],
+        candidates: Callable[[], Sequence[Candidate]],
     ) -> tuple[list[Budget], bool]:
         """A budget for each sequence, and whether the controller decided on them just now.
 
         Args:
             whose: the sequences; budgets are held for these very ones.
+            rooms: how many draft tokens of each could be emitted; held budgets are cut to it.
             candidates: makes what the controller is asked about, in the same order.
         """
-        if self._left > 0 and whose == self._whose:
+        if self._left > 0 and whose == self._whose and min(rooms, default=0) > 0:
             self._left -= 1
-            return self._budgets, False
+            pairs = zip(self._budgets, rooms, strict=True)
+            return [one if one.tokens <= room else _cut(one, room) for one, room in pairs], False
         self._tell()
-        asked = candidates()
-        self._whose, self._budgets = whose, self.controller.budgets(asked)
-        pairs = zip(asked, self._budgets, strict=True)
-        # A step emits at most the draft and one token more.
-        rooms = [(one.room - budget.tokens) // (budget.tokens + 1) for one, budget in pairs]
-        self._left = min([self.controller.holds, *rooms])
+        self._whose, self._budgets = whose, self.controller.budgets(candidates())
+        self._left, self._until = self.controller.hold.steps, self.controller.hold.until
         return self._budgets, True
 
     def record(self, step: StepRecord) -> None:
         """Keep what a step cost and brought, until the controller is told."""
         self._untold.append(step)
+        if self._until and any(one.drafted and one.maker in self._until for one in step.outcomes):
+            self._left = 0
 
     def forget(self, seq_id: int) -> None:
         """The sequence ended."""
@@ -60,3 +65,8 @@ class Pacing:
         untold, self._untold = self._untold, []
         for step in untold:
             self.controller.record(step)
+
+
+def _cut(budget: Budget, most: int) -> Budget:
+    by_source = {name: min(one, most) for name, one in budget.by_source.items()}
+    return replace(budget, tokens=most, by_source=by_source)

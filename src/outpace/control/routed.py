@@ -10,7 +10,7 @@ from outpace.control.aftermath import Aftermath
 from outpace.control.automatic import AutomaticController
 from outpace.control.calibration import Calibration
 from outpace.control.choice import Costs, Others
-from outpace.control.controller import Budget, Candidate, StepRecord
+from outpace.control.controller import Budget, Candidate, Hold, StepRecord
 from outpace.control.cost import CostTable
 from outpace.control.counterfactual import Logged
 from outpace.control.estimate import Z95
@@ -94,9 +94,9 @@ class RoutedController:
         return self.inner.aftermath
 
     @property
-    def holds(self) -> int:
-        """See `Controller.holds`."""
-        return self.inner.holds
+    def hold(self) -> Hold:
+        """See `Controller.hold`."""
+        return self.inner.hold
 
     def decision(self, seq_id: int) -> Decision | None:
         """The last decision about a running request; None if its client chose."""

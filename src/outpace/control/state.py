@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from outpace.control.acceptance import Acceptance
 from outpace.control.beginning import Leash
 from outpace.control.choice import Contender
-from outpace.control.controller import LONGEST_HOLD
 from outpace.request import OTHER
 
 _SEQUENCE_DECAY = 0.97
@@ -66,12 +65,13 @@ class SourceState:
         self.asked += 1
         self.acceptance.ask(found)
 
-    def holds(self, pause: float) -> int:
-        """Further steps for which nothing about it is to be decided; ``pause`` is its next one."""
-        if self.in_try or (self.drafting and not self.leash.is_off):
-            return 0
-        if self.drafting:
-            return LONGEST_HOLD
+    @property
+    def awaits_news(self) -> bool:
+        """Whether its next draft decides how it goes on."""
+        return self.in_try or (self.drafting and not self.leash.is_off)
+
+    def silent_for(self, pause: float) -> int:
+        """Further silent steps if its next pause is that long."""
         return max(math.ceil(pause - self.quiet) - 1, self.resting, 0)
 
     def lengthen_pause(self) -> None:

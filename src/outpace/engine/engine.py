@@ -167,6 +167,7 @@ class Engine:
         running = self.scheduler.running
         budgets, fresh = self.pacing.budgets(
             [sequence.seq_id for sequence in running],
+            [sequence.room for sequence in running],
             lambda: [self._candidate(sequence) for sequence in running],
         )
         for sequence, budget in zip(running, budgets, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outpace.control.controller import Budget, Candidate, StepRecord
+from outpace.control.controller import Budget, Candidate, Hold, StepRecord
 
 
 class ChangingController:
@@ -15,7 +15,7 @@ class ChangingController:
         turn: steps for which each is kept.
     """
 
-    holds = 0
+    hold = Hold()
 
     def __init__(self, k: int, turn: int = 3) -> None:
         self._k = k

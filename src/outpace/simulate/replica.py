@@ -199,7 +199,11 @@ class Replica:
 
     def _budgets(self, decoding: list[Served]) -> list[Budget]:
         whose = [one.request.number for one in decoding]
-        budgets, _ = self._pacing.budgets(whose, lambda: [self._candidate(one) for one in decoding])
+        budgets, _ = self._pacing.budgets(
+            whose,
+            [_room(one) for one in decoding],
+            lambda: [self._candidate(one) for one in decoding],
+        )
         for one, budget in zip(decoding, budgets, strict=True):
             if budget.drafter:
                 one.drafter = budget.drafter
@@ -209,7 +213,7 @@ class Replica:
         return Candidate(
             one.request.number,
             one.drafter,
-            one.request.output - one.done - 1,
+            _room(one),
             None,
             one.context,
             self._sources[one.drafter],
@@ -223,7 +227,7 @@ class Replica:
         made, held, source = 0, 0, ""
         for name in self._sources[one.drafter]:
             allowed = budget.by_source.get(name, budget.tokens)
-            most = min(allowed, one.request.output - one.done - 1)
+            most = min(allowed, _room(one))
             if most < 1:
                 continue
             behind = max(1, one.context - one.seen.get(name, 0))
@@ -276,3 +280,8 @@ class Replica:
         if ended:
             self.running = [one for one in self.running if one.done < one.request.output]
         return ended
+
+
+def _room(one: Served) -> int:
+    """Draft tokens that could be emitted."""
+    return one.request.output - one.done - 1
