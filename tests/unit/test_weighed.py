@@ -8,7 +8,7 @@ from outpace.control.cost import CostTable
 from outpace.control.weighed import Chances, Weighed
 
 
-@pytest.mark.parametrize(("tokens", "drafts"), [(0, 0), (1, 0), (2, 1), (12, 6), (999, 6)])
+@pytest.mark.parametrize(("tokens", "drafts"), [(0, 0), (3, 0), (4, 1), (24, 6), (999, 6)])
 def test_chances_hold_for_the_more_drafts_the_more_they_rest_on(tokens: int, drafts: int) -> None:
     weighed, chances = Weighed(), [Chances()]
     assert weighed.keep("these", chances, tokens) is chances

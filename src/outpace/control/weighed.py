@@ -13,7 +13,7 @@ Chances = dict[str, Chance]
 # Chances hold for so many further drafts at most, and for one for each so many tokens of a
 # sequence: new evidence changes them the less the more there was before. Without any they hold
 # for so many steps.
-_MOST_DRAFTS, _TOKENS_A_DRAFT, _MOST_STEPS = 6, 2, 16
+_MOST_DRAFTS, _TOKENS_A_DRAFT, _MOST_STEPS = 6, 4, 16
 
 
 def held_drafts(tokens: int) -> int:
