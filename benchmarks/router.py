@@ -21,7 +21,8 @@ Three parts, also one at a time with ``--parts mixed``, ``ramp`` or ``adversaria
   at each level not more than 3 % behind the better one; at most two changes of regime a level.
 - ``adversarial``: a drafter that is believed to be nearly always right and never is; one that is
   right for one type of request and never for the next; one that stops being right half way.
-  Bars: no request more than 5 % slower than plain, the whole at most 3 %.
+  Bars: no request more than 5 % slower than plain, the whole at most 3 %. Beside it is printed how
+  much the worst differs from itself where both are plain: the worst of many is the noisiest.
 
 A bar that is missed is printed as missed; how much of it is the machine's noise is seen from
 ``--repeats``.
@@ -180,7 +181,11 @@ def _verdict(
     by_task = {}
     for task in tasks:
         best, behind = _behind({name: times[name, task] for name in (*fixed, ROUTER)})
-        by_task[task] = {"best": best, "router_behind": behind, "kept": behind <= 0.03}
+        seconds = {name: statistics.median(times[name, task]) for name in (*fixed, ROUTER)}
+        by_task[task] = {
+            "best": best, "router_behind": behind, "kept": behind <= 0.03, "seconds": seconds,
+            "router_rounds": times[ROUTER, task],
+        }  # fmt: skip
     whole = {name: times[name, WHOLE] for name in (*fixed, ROUTER)}
     best, behind = _behind(whole)
     return {
@@ -306,8 +311,9 @@ def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
     for name, (honest, kinds, believed) in streams.items():
         actor.honest = honest
         losses: dict[int, list[float]] = defaultdict(list)
+        noise: dict[int, list[float]] = defaultdict(list)
         sums: list[tuple[float, float]] = []
-        for _ in range(args.repeats):
+        for repeat in range(args.repeats):
             inner = AutomaticController(deepcopy(costs.target))
             controller = RoutedController(inner, Router(), {"none": (), "actor": ("actor",)})
             for _ in range(400 if believed else 0):
@@ -315,14 +321,16 @@ def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
                 controller.history.record("a", "actor", 4, False)
             pairs = []
             for i, (entry, kind) in enumerate(zip(entries, kinds, strict=False)):
-                plain, routed = bench.requests([entry] * 2, None)
-                plain = _typed(plain, "none", kind)
-                pair = (
-                    bench.seconds([_typed(routed, None, kind)], controller),
-                    bench.seconds([plain], FixedController(0)),
-                )
-                pairs.append(pair)
-                losses[i].append(pair[0] / pair[1] - 1)
+                ways = [("routed", None), ("plain", "none"), ("again", "none")]
+                spent = {}
+                for way, drafter in ways[repeat % 3 :] + ways[: repeat % 3]:
+                    [request] = bench.requests([entry], None)
+                    decides = FixedController(0) if drafter else controller
+                    spent[way] = bench.seconds([_typed(request, drafter, kind)], decides)
+                plain = (spent["plain"] + spent["again"]) / 2
+                pairs.append((spent["routed"], plain))
+                losses[i].append(spent["routed"] / plain - 1)
+                noise[i].append(spent["again"] / spent["plain"] - 1)
             bad = [pair for i, pair in enumerate(pairs) if prompts[i] not in honest]
             sums.append((sum(a for a, _ in bad), sum(b for _, b in bad)))
         wrong = [i for i in losses if prompts[i] not in honest]
@@ -330,6 +338,7 @@ def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
         whole = statistics.median(a / b - 1 for a, b in sums)
         result[name] = {
             "worst_request": worst, "whole": whole, "requests": len(wrong),
+            "worst_of_plain_against_plain": max(statistics.median(noise[i]) for i in wrong),
             "kept": worst <= 0.05 and whole <= 0.03,
         }  # fmt: skip
     engine.drafting = usual

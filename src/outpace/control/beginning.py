@@ -10,7 +10,7 @@ from outpace.control.draft_cost import Wanted
 
 # What a first draft may cost if all of it is wrong, in plain steps: half of what a request may
 # lose before drafting is given up for it.
-_FIRST_LOSS = 0.75
+_FIRST_LOSS = 0.5
 
 # Single guesses that may be wrong before drafting waits for a try that is right.
 _SINGLE_GUESSES = 4
