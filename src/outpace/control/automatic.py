@@ -33,9 +33,6 @@ from outpace.control.tries import pauses
 from outpace.control.typed_acceptance import TypedAcceptance
 from outpace.control.weighed import Chances, Weighed, held_drafts
 
-# A step that took more than so many times what was expected was disturbed.
-_DISTURBED = 1.3
-
 _DEAR = "drafting costs more than it brings here"
 _HOPELESS = "drafting would cost more than it brings even if it went as well as can be hoped"
 _LOST = "drafting has cost this request too much already"
@@ -342,10 +339,8 @@ class AutomaticController:
             state = self._state(one.seq_id)
             state.seconds += taken
             state.plain_seconds += self.plain_seconds * one.emitted
-        if once:
-            # Reading was weighed before it began: how long it took is nobody's later loss.
-            taken += sum(by_name.values()) - once - step.draft_seconds
-        self._book(outcomes, min(taken, _DISTURBED * (expected - once)))
+        # Reading was weighed before it began: how long it takes is nobody's later loss.
+        self._book(outcomes, expected - once)
         target.correct(rows, step.verify_seconds, attention)
         if step.rest_seconds:
             self.costs.host.add(rows, step.rest_seconds)
@@ -354,7 +349,15 @@ class AutomaticController:
                 self.costs.draft(name).record(wanted, step.drafting[name])
 
     def _book(self, outcomes: Sequence[Outcome], seconds: float) -> None:
-        """What drafting cost in this step, laid to those that drafted, against what they got."""
+        """What drafting cost in this step, laid to those that drafted, against what they got.
+
+        By what such a step takes, as plain decoding is: a machine that is slow for a while is so
+        without drafts too, and a request that is silenced for it stays silent.
+
+        Args:
+            outcomes: of the step.
+            seconds: that such a step takes.
+        """
         drafting = [one for one in outcomes if one.asked]
         if not drafting:
             return
