@@ -55,8 +55,8 @@ class AutomaticController:
 
     A source that does not pay for a sequence tries a single guess after a pause. While tries
     succeed they follow each other and grow, when one fails the next pause is twice as long. A
-    sequence that drafting has cost more than a step or two and a small share of its tokens stays
-    plain until that is no longer so, whatever is hoped.
+    sequence that drafting has cost more than a step and a small share of its tokens to be expected
+    stays plain, whatever is hoped.
 
     Args:
         cost: seconds of a target step.
@@ -101,6 +101,8 @@ class AutomaticController:
             state = self._state(candidate.seq_id)
             state.request_type = candidate.request_type
             state.limit = state.emitted + candidate.room + 1
+            if state.emitted >= state.expected:
+                state.expected = state.emitted + self.expected_more(candidate)
             state.allowed = dict.fromkeys(_sources(candidate), budgets[i].tokens)
             if candidate.requested is not None or not budgets[i].tokens:
                 continue

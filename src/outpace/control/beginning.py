@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from outpace.control.choice import Contender, Costs, Others
 from outpace.control.draft_cost import Wanted
 
-# What a first draft may cost if all of it is wrong, in plain steps: half of what a request may
+# What a first draft may cost if all of it is wrong, in plain steps: a part of what a request may
 # lose before drafting is given up for it.
 _FIRST_LOSS = 0.5
 
 # Single guesses that may be wrong before drafting waits for a try that is right.
-_SINGLE_GUESSES = 4
+_SINGLE_GUESSES = 6
 
 
 @dataclass(slots=True)

@@ -15,8 +15,9 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 8, 128
 _LARGEST_TRY = 4
 # A try that succeeds is no news if it was likelier than this.
 _NO_NEWS = 0.5
-# What drafting may cost a sequence, in plain steps: so many, and a share of its tokens.
-_LOSS_STEPS, _LOSS_SHARE = 1.5, 0.015
+# What drafting may cost a sequence, in plain steps: so many, and a share of the tokens that it is
+# expected to have.
+_LOSS_STEPS, _LOSS_SHARE = 1.0, 0.02
 # What good drafts have saved covers later losses up to so many steps.
 _CREDIT = 12.0
 
@@ -110,6 +111,7 @@ class SequenceState:
         loss: plain steps that drafting has cost it, less those that it has saved.
         emitted: its tokens.
         limit: how many it could have at most.
+        expected: how many it will likely have, by what was known when it last had fewer.
         request_type: of its request.
         promised: tokens that its draft of the step at hand is expected to bring.
         seconds: of its steps in which no prompt was read.
@@ -121,6 +123,7 @@ class SequenceState:
     loss: float = 0.0
     emitted: int = 0
     limit: int = 0
+    expected: float = 0.0
     request_type: str = OTHER
     promised: float = 0.0
     seconds: float = 0.0
@@ -136,7 +139,7 @@ class SequenceState:
     @property
     def may_lose(self) -> float:
         """Plain steps that drafting may cost it yet; below 0: it has cost more than it may."""
-        return _LOSS_STEPS + _LOSS_SHARE * self.emitted - self.loss
+        return _LOSS_STEPS + _LOSS_SHARE * max(self.expected, self.emitted) - self.loss
 
     @property
     def has_lost_too_much(self) -> bool:
