@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from outpace.control.aftermath import Aftermath
 from outpace.control.allocation import Allocation, allocate
-from outpace.control.beginning import first_length, lost_if_wrong
+from outpace.control.beginning import bearable, lost_if_wrong
 from outpace.control.chance import Chance, Hope, at_best
 from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
@@ -28,7 +28,7 @@ from outpace.control.line import OnlineLine
 from outpace.control.outlook import Outlook
 from outpace.control.regime import Regime
 from outpace.control.shares import Shares
-from outpace.control.state import SHORTEST_PAUSE, SequenceState, SourceState
+from outpace.control.state import SHORTEST_PAUSE, SequenceState
 from outpace.control.tries import pauses
 from outpace.control.typed_acceptance import TypedAcceptance
 from outpace.control.weighed import Chances, Weighed, held_drafts
@@ -252,7 +252,7 @@ class AutomaticController:
         """The chosen lengths, or nothing, or a try."""
         reason = ""
         for name, chance in some.items():
-            length, why = self._allow(state.source(name), chance, others, steps)
+            length, why = self._allow(state, name, chance, others, steps)
             state.allowed[name] = min(length, state.allowed[name])  # its room may have shrunk
             reason = reason or why
         most = max(state.allowed.values())
@@ -261,13 +261,13 @@ class AutomaticController:
         return Budget(most, "" if most else reason, dict(state.allowed))
 
     def _allow(
-        self, source: SourceState, chance: Chance, others: Others, steps: int
+        self, state: SequenceState, name: str, chance: Chance, others: Others, steps: int
     ) -> tuple[int, str]:
         """The chosen length of a source, or a try, or nothing and why; ``steps`` after the last."""
-        contender, wanted = chance.contender, chance.length
-        length = wanted and source.leash.held(
-            wanted, lambda: first_length(contender, wanted, self.costs, others)
-        )
+        source = state.source(name)
+        contender = chance.contender
+        length = chance.length and source.leash.held(chance.length)
+        length = length and bearable(contender, length, state.may_lose, self.costs, others)
         source.in_try = False
         source.drafting = length > 0
         if length > 0:

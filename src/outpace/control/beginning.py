@@ -1,16 +1,14 @@
-"""How long drafts for a request may be before any guess was right for it."""
+"""How long drafts may be while little is known, or little may be lost any more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from outpace.control.choice import Contender, Costs, Others
 from outpace.control.draft_cost import Wanted
 
-# What a first draft may cost if all of it is wrong, in plain steps: a part of what a request may
-# lose before drafting is given up for it.
-_FIRST_LOSS = 0.5
+# The share of what may be lost yet that a single draft may put at stake.
+_STAKE = 0.25
 
 # Single guesses that may be wrong before drafting waits for a try that is right.
 _SINGLE_GUESSES = 6
@@ -34,12 +32,10 @@ class Leash:
     singles: int = _SINGLE_GUESSES
     is_off: bool = False
 
-    def held(self, wanted: int, first: Callable[[], int]) -> int:
-        """As much of a wanted length as is allowed; ``first`` says what the first draft may be."""
-        if self.is_off:
+    def held(self, wanted: int) -> int:
+        """As much of a wanted length as is allowed."""
+        if self.is_off or self.length is None:
             return wanted
-        if self.length is None:
-            self.length = first()
         return min(wanted, self.length) if self.singles else 0
 
     def learn(self, drafted: int, accepted: int) -> None:
@@ -50,14 +46,22 @@ class Leash:
             self.singles = max(self.singles - 1, 0)
 
 
-def first_length(one: Contender, longest: int, costs: Costs, others: Others) -> int:
-    """The longest first draft that may fail: at least 1 guess, at most ``longest``.
+def bearable(one: Contender, wanted: int, may_lose: float, costs: Costs, others: Others) -> int:
+    """As much of a wanted length as may be wrong: a part of what may be lost, or a single guess.
 
-    What is known of a type says little of a request for which it does not hold, and such a
-    request should not have lost all that it may with its first drafts.
+    Whoever always stakes a part of what is left is never ruined at once, and has small stakes
+    left by which luck turns (Kelly 1956). What is known of a type says little of a request for
+    which it does not hold, and such a request loses little with its first draft.
+
+    Args:
+        one: its acceptance and costs.
+        wanted: guesses, at least 1.
+        may_lose: plain steps that drafting may cost it yet.
+        costs: of steps.
+        others: who else is in the step.
     """
-    for length in range(longest, 1, -1):
-        if lost_if_wrong(one, length, costs, others) <= _FIRST_LOSS:
+    for length in range(wanted, 1, -1):
+        if lost_if_wrong(one, length, costs, others) <= _STAKE * may_lose:
             return length
     return 1
 
