@@ -20,6 +20,8 @@ from outpace.control.controller import (
 )
 from outpace.control.cost import CostTable
 from outpace.control.pacing import Pacing
+from outpace.control.routed import RoutedController
+from outpace.control.router import Router
 
 STEPS = CostTable({1: 0.01, 2: 0.0105, 16: 0.018})
 
@@ -171,3 +173,28 @@ def test_a_draft_that_is_news_ends_the_hold() -> None:
         pacing.record(StepRecord(2, 0.0, {}, outcomes))
     assert len(scribe.asked) == 2
     assert len(scribe.heard) == 4
+
+
+def test_whoever_explores_is_looked_at_in_each_step() -> None:
+    inner = AutomaticController(STEPS)
+    router = Router(exploration=1.0)
+    routed = RoutedController(inner, router, {name: (name,) for name in ("a", "b")})
+    holds: dict[bool, list[int]] = {True: [], False: []}
+    for seq_id in range(40):
+        pacing, room = Pacing(routed), 48
+        while room >= 0:
+            one = Candidate(seq_id, "a", room, None, 100 - room, choices=("a", "b"))
+            [budget], fresh = pacing.budgets([seq_id], [room], lambda one=one: [one])  # type: ignore[misc]
+            decision = routed.decision(seq_id)
+            assert decision is not None
+            if fresh:
+                holds[decision.explored].append(routed.hold.steps)
+            k = budget.tokens
+            right = min(k, 1)
+            outcome = Outcome(seq_id, budget.drafter, k, right, right < k, k, 1 + right, 100 - room)
+            pacing.record(StepRecord(1 + k, STEPS(1 + k), {}, (outcome,), 1e-4))
+            room -= 1 + right
+        pacing.forget(seq_id)
+    assert len(holds[True]) > 5  # it does explore
+    assert max(holds[True]) == 0
+    assert max(holds[False]) > 0

@@ -98,12 +98,7 @@ class AutomaticController:
         budgets = [limited(LARGEST_AUTOMATIC_K, candidate) for candidate in candidates]
         free: list[int] = []
         for i, candidate in enumerate(candidates):
-            state = self._state(candidate.seq_id)
-            state.request_type = candidate.request_type
-            state.limit = state.emitted + candidate.room + 1
-            if state.emitted >= state.expected:
-                state.expected = state.emitted + self.expected_more(candidate)
-            state.allowed = dict.fromkeys(_sources(candidate), budgets[i].tokens)
+            state = self._opened(candidate, budgets[i].tokens)
             if candidate.requested is not None or not budgets[i].tokens:
                 continue
             if state.has_lost_too_much:
@@ -119,34 +114,40 @@ class AutomaticController:
         chances = self._kept_chances(some_free, others, steps)
         longest = [max(one.length for one in some.values()) for some in chances]
         rows = others.rows + sum(longest) + len(free) - 1
-        steps_held, news = self.hold.steps, set[tuple[int, str]]()
         for i, some, length in zip(free, chances, longest, strict=True):
-            state = self._state(candidates[i].seq_id)
+            seq_id = candidates[i].seq_id
             around = Others(rows - length, len(candidates) - 1)
-            budgets[i] = self._settle(state, some, around, steps)
-            steps_held = min(steps_held, self._hold(state, some, around))
-            for name in some:
-                if state.source(name).awaits_news:
-                    news.add((candidates[i].seq_id, name))
-        self.hold = Hold(steps_held, frozenset(news))
+            budgets[i] = self._settle(self._state(seq_id), some, around, steps)
+            self.hold = self.hold.and_also(self._hold(seq_id, some, around))
         return budgets
 
-    def _hold(self, state: SequenceState, some: Chances, others: Others) -> int:
-        """Further steps for which a sequence's budget may be held.
+    def _opened(self, candidate: Candidate, most: int) -> SequenceState:
+        """A sequence's state, as the step begins."""
+        state = self._state(candidate.seq_id)
+        state.request_type = candidate.request_type
+        state.limit = state.emitted + candidate.room + 1
+        if state.emitted >= state.expected:
+            state.expected = state.emitted + self.expected_more(candidate)
+        state.allowed = dict.fromkeys(_sources(candidate), most)
+        return state
 
-        What is known barely changes in them, and drafts that are wrong in all of them cost no more
+    def _hold(self, seq_id: int, some: Chances, others: Others) -> Hold:
+        """For how long a sequence's budget may be held.
+
+        As long as what is known barely changes, and drafts that are all wrong would cost no more
         than they may.
         """
-        steps = LONGEST_HOLD
+        state, steps = self._state(seq_id), LONGEST_HOLD
         for name, chance in some.items():
             source, length = state.source(name), state.allowed[name]
             if length:
                 lost = lost_if_wrong(chance.contender, length, self.costs, others)
-                bearable = int(state.may_lose / max(lost, 0.01))
-                steps = min(steps, held_drafts(state.emitted), max(bearable, 0))
+                affordable = max(int(state.may_lose / max(lost, 0.01)), 0)
+                steps = min(steps, held_drafts(state.emitted), affordable)
             elif chance.pauses:
                 steps = min(steps, source.silent_for(chance.pauses.within(source.pause)))
-        return steps
+        news = [(seq_id, name) for name in some if state.source(name).awaits_news]
+        return Hold(steps, frozenset(news))
 
     def _kept_chances(self, free: _Free, others: Others, steps: int) -> list[Chances]:
         """`_chances`, or those of a step before if little can have changed since."""

@@ -65,6 +65,10 @@ class Hold:
     steps: int = 0
     until: frozenset[tuple[int, str]] = frozenset()
 
+    def and_also(self, other: Hold) -> Hold:
+        """For as long as both say."""
+        return Hold(min(self.steps, other.steps), self.until | other.until)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

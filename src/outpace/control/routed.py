@@ -72,6 +72,7 @@ class RoutedController:
         self._sources = sources
         self._routes: dict[int, _Route] = {}
         self._rows_each = 1.0
+        self._explores = False
 
     @property
     def costs(self) -> Costs:
@@ -95,8 +96,8 @@ class RoutedController:
 
     @property
     def hold(self) -> Hold:
-        """See `Controller.hold`."""
-        return self.inner.hold
+        """See `Controller.hold`; whoever explores stops as soon as that has taken its share."""
+        return Hold() if self._explores else self.inner.hold
 
     def decision(self, seq_id: int) -> Decision | None:
         """The last decision about a running request; None if its client chose."""
@@ -107,6 +108,8 @@ class RoutedController:
         """See `Controller.budgets`."""
         routed = [self._routed(one, len(candidates) - 1) for one in candidates]
         budgets = self.inner.budgets([candidate for candidate, _ in routed])
+        routes = [self._routes.get(one.seq_id) for one in candidates]
+        self._explores = any(route is not None and route.decision.explored for route in routes)
         return [
             budget if now is before and not why else replace(budget, drafter=now.drafter, why=why)
             for budget, (now, why), before in zip(budgets, routed, candidates, strict=True)
