@@ -15,6 +15,7 @@ from outpace.train.arithmetic import narrow_dtype
         ("cpu", set(), torch.float32),
         ("cpu", {"avx512f", "avx512_bf16"}, torch.bfloat16),
         ("cpu", {"amx_bf16"}, torch.bfloat16),
+        ("cpu", {"asimd", "bf16"}, torch.bfloat16),
         ("cuda", {"avx2"}, torch.bfloat16),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from outpace.control.aftermath import Aftermath
 from outpace.control.allocation import Allocation, allocate
-from outpace.control.beginning import bearable, lost_if_wrong
+from outpace.control.beginning import bearable
 from outpace.control.chance import Chance, Hope, at_best
 from outpace.control.choice import Contender, Costs, Others, rate
 from outpace.control.controller import (
@@ -24,6 +24,7 @@ from outpace.control.cost import CostTable
 from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.control.drift import DriftSettings
 from outpace.control.gain import Prospect
+from outpace.control.holding import hold_for, lost_if_all_wrong
 from outpace.control.line import OnlineLine
 from outpace.control.outlook import Outlook
 from outpace.control.regime import Regime
@@ -31,7 +32,7 @@ from outpace.control.shares import Shares
 from outpace.control.state import SHORTEST_PAUSE, SequenceState
 from outpace.control.tries import pauses
 from outpace.control.typed_acceptance import TypedAcceptance
-from outpace.control.weighed import Chances, Weighed, held_drafts
+from outpace.control.weighed import Chances, Weighed
 
 _DEAR = "drafting costs more than it brings here"
 _HOPELESS = "drafting would cost more than it brings even if it went as well as can be hoped"
@@ -54,7 +55,8 @@ class AutomaticController:
     is not asked.
 
     A source that does not pay for a sequence tries a single guess after a pause. While tries
-    succeed they follow each other and grow, when one fails the next pause is twice as long. A
+    succeed against expectation they follow each other and grow; when one fails the next pause is
+    twice as long. A
     sequence that drafting has cost more than a step and a small share of its tokens to be expected
     stays plain, whatever is hoped.
 
@@ -98,11 +100,11 @@ class AutomaticController:
         budgets = [limited(LARGEST_AUTOMATIC_K, candidate) for candidate in candidates]
         free: list[int] = []
         for i, candidate in enumerate(candidates):
-            state = self._opened(candidate, budgets[i].tokens)
+            state = self._opened(candidate, budgets[i].tokens, steps)
             if candidate.requested is not None or not budgets[i].tokens:
                 continue
             if state.has_lost_too_much:
-                state.silence(steps)
+                state.silence()
                 budgets[i] = Budget(0, _LOST)
             else:
                 free.append(i)
@@ -117,37 +119,26 @@ class AutomaticController:
         for i, some, length in zip(free, chances, longest, strict=True):
             seq_id = candidates[i].seq_id
             around = Others(rows - length, len(candidates) - 1)
-            budgets[i] = self._settle(self._state(seq_id), some, around, steps)
-            self.hold = self.hold.and_also(self._hold(seq_id, some, around))
+            budgets[i] = self._settle(self._state(seq_id), some, around)
+        lost = lost_if_all_wrong(
+            [(one.context, self._state(one.seq_id)) for one in candidates], self.costs
+        )
+        for i, some in zip(free, chances, strict=True):
+            seq_id = candidates[i].seq_id
+            self.hold = self.hold.and_also(hold_for(seq_id, self._state(seq_id), some, lost))
         return budgets
 
-    def _opened(self, candidate: Candidate, most: int) -> SequenceState:
-        """A sequence's state, as the step begins."""
+    def _opened(self, candidate: Candidate, most: int, steps: int) -> SequenceState:
+        """A sequence's state, as the step begins; the last question was so many steps ago."""
+        known = candidate.seq_id in self._sequences
         state = self._state(candidate.seq_id)
+        state.passed = steps if known else 1
         state.request_type = candidate.request_type
         state.limit = state.emitted + candidate.room + 1
         if state.emitted >= state.expected:
             state.expected = state.emitted + self.expected_more(candidate)
         state.allowed = dict.fromkeys(_sources(candidate), most)
         return state
-
-    def _hold(self, seq_id: int, some: Chances, others: Others) -> Hold:
-        """For how long a sequence's budget may be held.
-
-        As long as what is known barely changes, and drafts that are all wrong would cost no more
-        than they may.
-        """
-        state, steps = self._state(seq_id), LONGEST_HOLD
-        for name, chance in some.items():
-            source, length = state.source(name), state.allowed[name]
-            if length:
-                lost = lost_if_wrong(chance.contender, length, self.costs, others)
-                affordable = max(int(state.may_lose / max(lost, 0.01)), 0)
-                steps = min(steps, held_drafts(state.emitted), affordable)
-            elif chance.pauses:
-                steps = min(steps, source.silent_for(chance.pauses.within(source.pause)))
-        news = [(seq_id, name) for name in some if state.source(name).awaits_news]
-        return Hold(steps, frozenset(news))
 
     def _kept_chances(self, free: _Free, others: Others, steps: int) -> list[Chances]:
         """`_chances`, or those of a step before if little can have changed since."""
@@ -192,8 +183,10 @@ class AutomaticController:
             hope = Hope(rivals, beside)
             for index, (i, name) in enumerate(zip(here, names, strict=True)):
                 chances[i][name] = Chance(contenders[index], lengths[index], hope, index)
+        rest = len(free) - 1
+        all_others = Others(others.rows + rest, others.sequences + rest)
         for some in chances:
-            self._drop_the_worse(some, Others(others.rows + len(free) - 1, others.sequences))
+            self._drop_the_worse(some, all_others)
         return chances
 
     def _lengths(
@@ -249,11 +242,11 @@ class AutomaticController:
                 found = chance.contender.found
                 best = found * promised + (1 - found) * chance.instead
 
-    def _settle(self, state: SequenceState, some: Chances, others: Others, steps: int) -> Budget:
+    def _settle(self, state: SequenceState, some: Chances, others: Others) -> Budget:
         """The chosen lengths, or nothing, or a try."""
         reason = ""
         for name, chance in some.items():
-            length, why = self._allow(state, name, chance, others, steps)
+            length, why = self._allow(state, name, chance, others)
             state.allowed[name] = min(length, state.allowed[name])  # its room may have shrunk
             reason = reason or why
         most = max(state.allowed.values())
@@ -262,9 +255,9 @@ class AutomaticController:
         return Budget(most, "" if most else reason, dict(state.allowed))
 
     def _allow(
-        self, state: SequenceState, name: str, chance: Chance, others: Others, steps: int
+        self, state: SequenceState, name: str, chance: Chance, others: Others
     ) -> tuple[int, str]:
-        """The chosen length of a source, or a try, or nothing and why; ``steps`` after the last."""
+        """The chosen length of a source, or a try, or nothing and why."""
         source = state.source(name)
         contender = chance.contender
         length = chance.length and source.leash.held(chance.length)
@@ -274,13 +267,13 @@ class AutomaticController:
         if length > 0:
             source.quiet = 0
             return length, ""
-        source.quiet += steps
+        source.quiet += state.passed
         if chance.pauses is None:
             chance.pauses = pauses(contender, chance.instead, self.costs, others)
         if source.quiet < chance.pauses.within(source.pause):
             return 0, _DEAR
         if source.resting:
-            source.resting = max(source.resting - steps, 0)
+            source.resting = max(source.resting - state.passed, 0)
             return 0, _HOPELESS
         if not chance.is_hopeful(self.costs):
             source.lengthen_pause()
@@ -332,6 +325,7 @@ class AutomaticController:
             for name in names:
                 behind = state.source(name).behind(one.context)
                 tokens = state.allowed.get(name) or one.asked or one.drafted
+                tokens = min(tokens, one.asked or tokens)  # held budgets are cut to the room
                 drafts.setdefault(name, []).append(Wanted(tokens, behind, one.context))
                 once += self.costs.draft(name).catching_up(behind, one.context)
         by_name = {name: self.costs.draft(name).seconds(some) for name, some in drafts.items()}

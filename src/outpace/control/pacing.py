@@ -45,7 +45,7 @@ class Pacing:
             self._left -= 1
             pairs = zip(self._budgets, rooms, strict=True)
             return [one if one.tokens <= room else _cut(one, room) for one, room in pairs], False
-        self._tell()
+        self.tell()
         self._whose, self._budgets = whose, self.controller.budgets(candidates())
         self._left, self._until = self.controller.hold.steps, self.controller.hold.until
         return self._budgets, True
@@ -58,10 +58,12 @@ class Pacing:
 
     def forget(self, seq_id: int) -> None:
         """The sequence ended."""
-        self._tell()
+        self.tell()
         self.controller.forget(seq_id)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Let the controller know all that happened, and ask it again before the next step."""
+        self._left = 0
         untold, self._untold = self._untold, []
         for step in untold:
             self.controller.record(step)

@@ -128,7 +128,7 @@ class RoutedController:
         if drafter == candidate.drafter:
             return candidate, why
         sources = self._sources.get(drafter, ())
-        return replace(candidate, drafter=drafter, sources=sources), why
+        return replace(candidate, drafter=drafter, sources=sources, idle=False), why
 
     def _is_due(self, route: _Route) -> bool:
         explored_enough = route.decision.explored and self.router.over_budget

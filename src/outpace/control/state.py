@@ -112,6 +112,7 @@ class SequenceState:
         emitted: its tokens.
         limit: how many it could have at most.
         expected: how many it will likely have, by what was known when it last had fewer.
+        passed: steps since it was last asked about, that one included.
         request_type: of its request.
         promised: tokens that its draft of the step at hand is expected to bring.
         seconds: of its steps in which no prompt was read.
@@ -124,6 +125,7 @@ class SequenceState:
     emitted: int = 0
     limit: int = 0
     expected: float = 0.0
+    passed: int = 1
     request_type: str = OTHER
     promised: float = 0.0
     seconds: float = 0.0
@@ -150,10 +152,10 @@ class SequenceState:
         """Drafting cost so many plain steps, and brought so many tokens more than a plain step."""
         self.loss = max(self.loss + lost - gained, -_CREDIT)
 
-    def silence(self, steps: int) -> None:
-        """Nothing is drafted for it now, whatever its sources promise, ``steps`` after the last."""
+    def silence(self) -> None:
+        """Nothing is drafted for it now, whatever its sources promise."""
         for name in self.allowed:
             source = self.source(name)
             source.in_try = source.drafting = False
-            source.quiet += steps
+            source.quiet += self.passed
         self.allowed = dict.fromkeys(self.allowed, 0)

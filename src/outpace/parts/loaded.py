@@ -160,6 +160,7 @@ class LoadedDrafters:
         kept = engine.drafting.replace(replacement.drafters, engine.scheduler.running)
         sources = {source for one in replacement.drafters.values() for source in one.sources}
         sources = {source for source in sources if _names(source) & replacement.anew}
+        engine.pacing.tell()  # what the old ones did is theirs
         if keeper is not None:
             keeper.save()
         begin_anew(engine.controller, sources)

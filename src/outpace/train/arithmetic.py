@@ -7,7 +7,7 @@ import torch
 from outpace.kernels.features import cpu_flags
 
 # Processors without one of these compute products of bfloat16 several times slower than others.
-_FOR_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
+_FOR_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def narrow_dtype(device: torch.device) -> torch.dtype:
