@@ -120,6 +120,6 @@ def test_acceptance_is_counted_by_the_maker() -> None:
         controller.record(StepRecord(1 + k, TARGET(1 + k), by_source, (outcome,), 0.001))
     [budget] = controller.budgets([candidate])
     assert budget.by_source["model"] >= 8
-    # Lookup was asked each time and never had a draft: nothing is known against its guesses.
+    # Lookup was asked again and again and never had a draft: nothing is known against its guesses.
     assert controller._state(1).source("lookup").acceptance.tried == []
-    assert controller._state(1).source("lookup").acceptance.asked > 10
+    assert controller._state(1).source("lookup").acceptance.asked > 5

@@ -26,8 +26,9 @@ def pauses(one: Contender, instead: float, costs: Costs, others: Others) -> Paus
     seconds += costs.draft(one.drafter).seconds([wanted])
     own = 1 / instead  # of the time that the step takes without the try
     lost = max(seconds / own - (1 + others.sequences), 0.0)
-    brought = one.reach[0] * one.found if one.reach else 0.0
-    return Pauses(min(max(lost - brought, 0.0) / _SHARE, _MOST_WAIT), lost / _SHARE)
+    right = one.reach[0] if one.reach else 0.0
+    expected = max(lost - right, 0.0) * one.found  # to ask in vain costs next to nothing
+    return Pauses(min(expected / _SHARE, _MOST_WAIT), lost / _SHARE)
 
 
 class Pauses(NamedTuple):
