@@ -321,9 +321,9 @@ def adversarial(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
                 controller.history.record("a", "actor", 4, False)
             pairs = []
             for i, (entry, kind) in enumerate(zip(entries, kinds, strict=False)):
-                ways = [("routed", None), ("plain", "none"), ("again", "none")]
+                turns = [("routed", None), ("plain", "none"), ("again", "none")]
                 spent = {}
-                for way, drafter in ways[repeat % 3 :] + ways[: repeat % 3]:
+                for way, drafter in turns[repeat % 3 :] + turns[: repeat % 3]:
                     [request] = bench.requests([entry], None)
                     decides = FixedController(0) if drafter else controller
                     spent[way] = bench.seconds([_typed(request, drafter, kind)], decides)

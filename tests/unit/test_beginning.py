@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from outpace.control.beginning import Leash, bearable, lost_if_wrong
 from outpace.control.choice import Contender, Costs, Others
 from outpace.control.cost import CostTable
-from outpace.control.draft_cost import DraftCost
+from outpace.control.draft_cost import DraftCost, Wanted
 from outpace.control.line import OnlineLine
 
 
@@ -45,6 +45,10 @@ def setting(row: float, draft: float) -> tuple[Contender, Costs]:
     return Contender("eagle", [0.9] * 12, 1.0, 1, 100, 100.0), costs
 
 
+def lost(one: Contender, length: int, costs: Costs) -> float:
+    return lost_if_wrong([(one.drafter, Wanted(length, 1, one.context))], 1, costs)
+
+
 @pytest.mark.parametrize(
     ("row", "draft", "length"),
     [(0.0, 0.0, 12), (0.005, 0.0, 1), (0.001, 0.0, 7), (0.0, 0.001, 7), (0.001, 0.0004, 5)],
@@ -62,7 +66,7 @@ def test_stakes_fall_with_what_is_left(row: float, draft: float, wanted: int, le
     length = bearable(one, wanted, left, costs, Others())
     assert 1 <= length <= wanted
     assert bearable(one, wanted, left / 2, costs, Others()) <= length
-    assert length == 1 or lost_if_wrong(one, length, costs, Others()) <= left / 4
+    assert length == 1 or lost(one, length, costs) <= left / 4
 
 
 def test_luck_that_turns_finds_something_left() -> None:
@@ -71,7 +75,7 @@ def test_luck_that_turns_finds_something_left() -> None:
     left, made = 2.0, []
     while left > 0 and len(made) < 12:
         made.append(bearable(one, 8, left, costs, Others()))
-        left -= lost_if_wrong(one, made[-1], costs, Others())
+        left -= lost(one, made[-1], costs)
     assert made[0] == 3
     assert len(made) == 12 or made[-1] == 1
     assert len(made) >= 9  # with drafts as long as the first: four

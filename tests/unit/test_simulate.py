@@ -84,10 +84,8 @@ def climb(controller: Controller, where: Machine, work: Workload, drafter: str) 
                 elif one.sequences == level:
                     drafting.append(one.asked / one.sequences)
                     full.append(one)
-        shares = [sum(drafting[i : i + 16]) / 16 for i in range(len(drafting) - 15)]
-        # Sequences differ: where half of them draft, the batch is in neither regime.
-        regimes = [share > 0.5 for share in shares if not 0.25 < share < 0.75]
-        changes = sum(a != b for a, b in pairwise(regimes))
+        smooth = [sum(drafting[i : i + 16]) > 8 for i in range(len(drafting) - 15)]
+        changes = sum(a != b for a, b in pairwise(smooth))
         seconds = sum(one.seconds for one in full) / sum(one.emitted for one in full)
         result.append(Level(seconds, changes))
     return result

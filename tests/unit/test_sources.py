@@ -111,7 +111,7 @@ def test_the_check_would_see_a_source_that_stands_in_the_way() -> None:
 def test_acceptance_is_counted_by_the_maker() -> None:
     controller = AutomaticController(TARGET, {"model": MODEL})
     candidate = Candidate(1, "both", 100, None, 50, BOTH)
-    for _ in range(40):
+    for _ in range(80):
         [budget] = controller.budgets([candidate])
         assert set(budget.by_source) == set(BOTH)
         k = budget.by_source["model"]
@@ -122,4 +122,4 @@ def test_acceptance_is_counted_by_the_maker() -> None:
     assert budget.by_source["model"] >= 8
     # Lookup was asked again and again and never had a draft: nothing is known against its guesses.
     assert controller._state(1).source("lookup").acceptance.tried == []
-    assert controller._state(1).source("lookup").acceptance.asked > 5
+    assert controller._state(1).source("lookup").acceptance.asked > 10

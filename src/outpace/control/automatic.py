@@ -56,9 +56,8 @@ class AutomaticController:
 
     A source that does not pay for a sequence tries a single guess after a pause. While tries
     succeed against expectation they follow each other and grow; when one fails the next pause is
-    twice as long. A
-    sequence that drafting has cost more than a step and a small share of its tokens to be expected
-    stays plain, whatever is hoped.
+    twice as long. A sequence that drafting has cost more than a step and a small share of the
+    tokens that are expected of it stays plain, whatever is hoped.
 
     Args:
         cost: seconds of a target step.
@@ -219,13 +218,12 @@ class AutomaticController:
     def _try_cost(self, contenders: Sequence[Contender], beside: Others) -> float:
         """What a guess for everyone costs if all are wrong, catching up included, in steps."""
         costs, rows = self.costs, len(contenders) + beside.rows
-        plain = costs.target(rows) + costs.host.at(rows)
         more = costs.target(rows + len(contenders)) - costs.target(rows)
         for name in {one.drafter for one in contenders}:
             mine = [one for one in contenders if one.drafter == name]
             wanted = [Wanted(1, one.behind, one.context) for one in mine]
             more += costs.draft(name).seconds(wanted)
-        return more / plain
+        return more / costs.step(rows)
 
     def _drop_the_worse(self, some: Chances, others: Others) -> None:
         """A source whose drafts promise less than those of the next ones only stands in the way."""
@@ -317,15 +315,15 @@ class AutomaticController:
     def _learn_costs(self, step: StepRecord, rows: int, asked: Sequence[Sequence[str]]) -> None:
         target, outcomes = self.costs.target, step.outcomes
         attention = sum(target.attention(1 + one.drafted, one.context) for one in outcomes)
-        expected = target(rows) + attention + self.costs.host.at(rows)
+        expected = self.costs.step(rows) + attention
         drafts: dict[str, list[Wanted]] = {}
         once = 0.0
         for one, names in zip(outcomes, asked, strict=True):
             state = self._state(one.seq_id)
             for name in names:
                 behind = state.source(name).behind(one.context)
-                tokens = state.allowed.get(name) or one.asked or one.drafted
-                tokens = min(tokens, one.asked or tokens)  # held budgets are cut to the room
+                asked_for = one.asked or one.drafted  # held budgets are cut to the room
+                tokens = min(state.allowed.get(name) or asked_for, asked_for)
                 drafts.setdefault(name, []).append(Wanted(tokens, behind, one.context))
                 once += self.costs.draft(name).catching_up(behind, one.context)
         by_name = {name: self.costs.draft(name).seconds(some) for name, some in drafts.items()}

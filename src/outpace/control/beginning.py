@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outpace.control.choice import Contender, Costs, Others
@@ -60,16 +61,26 @@ def bearable(one: Contender, wanted: int, may_lose: float, costs: Costs, others:
         costs: of steps.
         others: who else is in the step.
     """
+    rows = 1 + others.rows
     for length in range(wanted, 1, -1):
-        if lost_if_wrong(one, length, costs, others) <= _STAKE * may_lose:
+        draft = one.drafter, Wanted(length, 1, one.context)
+        if lost_if_wrong([draft], rows, costs) <= _STAKE * may_lose:
             return length
     return 1
 
 
-def lost_if_wrong(one: Contender, length: int, costs: Costs, others: Others) -> float:
-    """What a draft costs of which nothing is right, in plain steps."""
-    rows = 1 + others.rows
-    plain = costs.target(rows) + costs.host.at(rows)
-    lost = costs.target(rows + length) + costs.host.at(rows + length) - plain
-    lost += length * costs.target.further_row(one.context)
-    return (lost + costs.draft(one.drafter).seconds([Wanted(length, 1, one.context)])) / plain
+def lost_if_wrong(drafts: Sequence[tuple[str, Wanted]], rows: int, costs: Costs) -> float:
+    """What drafts cost of which nothing is right, in steps of the rows that there are without them.
+
+    Args:
+        drafts: each with the name of its drafter.
+        rows: without them.
+        costs: of steps.
+    """
+    by_drafter: dict[str, list[Wanted]] = {}
+    for name, one in drafts:
+        by_drafter.setdefault(name, []).append(one)
+    lost = costs.step(rows + sum(one.tokens for _, one in drafts)) - costs.step(rows)
+    lost += sum(one.tokens * costs.target.further_row(one.context) for _, one in drafts)
+    lost += sum(costs.draft(name).seconds(some) for name, some in by_drafter.items())
+    return lost / costs.step(rows)

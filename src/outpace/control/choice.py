@@ -65,11 +65,14 @@ class Costs:
             found = self.drafts[name] = DraftCost()
         return found
 
+    def step(self, rows: int) -> float:
+        """Seconds of a step of so many rows, without drafting and what long contexts add."""
+        return self.target(rows) + self.host.at(rows)
+
     def plain(self, contexts: Sequence[int], others: Others | None = None) -> float:
         """Seconds of a step in which these sequences draft nothing."""
         rows = len(contexts) + (others.rows if others else 0)
-        seconds = self.target(rows) + self.host.at(rows)
-        return seconds + sum(self.target.attention(1, context) for context in contexts)
+        return self.step(rows) + sum(self.target.attention(1, context) for context in contexts)
 
 
 def laid_to_each(seconds: float, tokens: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outpace.control.beginning import lost_if_wrong
 from outpace.control.choice import Costs
 from outpace.control.controller import LONGEST_HOLD, Hold
 from outpace.control.draft_cost import Wanted
@@ -42,13 +43,9 @@ def lost_if_all_wrong(sequences: Sequence[tuple[int, SequenceState]], costs: Cos
         sequences: contexts and states of all sequences of the step.
         costs: of steps.
     """
-    wanted: dict[str, list[Wanted]] = {}
+    drafts = []
     for context, state in sequences:
         name = max(state.allowed, key=state.allowed.__getitem__)
         if state.allowed[name]:
-            wanted.setdefault(name, []).append(Wanted(state.allowed[name], 1, context))
-    rows = len(sequences)
-    more = rows + sum(one.tokens for some in wanted.values() for one in some)
-    lost = costs.target(more) + costs.host.at(more) - costs.target(rows) - costs.host.at(rows)
-    lost += sum(costs.draft(name).seconds(some) for name, some in wanted.items())
-    return lost / costs.plain([context for context, _ in sequences])
+            drafts.append((name, Wanted(state.allowed[name], 1, context)))
+    return lost_if_wrong(drafts, len(sequences), costs)

@@ -147,7 +147,7 @@ class RoutedController:
             self._close(candidate.seq_id, before)
             # After exploring, the drafter that was tried has no claim to go on.
             current = None if before.decision.explored else before.decision.drafter
-        step = costs.target(1 + others) + costs.host.at(1 + others)
+        step = costs.step(1 + others)
         seconds = REVIEW_TOKENS * step / (1 + others)
         decision = self.router.decide(
             Options(candidate.request_type, gains, missing, current, seconds)

@@ -50,15 +50,11 @@ class Shares:
         if len(drafting) == 1 or self.lost > 0:
             whole = sum(promised)
             return [sequences * slower * part / whole for part in promised]
-
-        def seconds(rows: int) -> float:
-            return costs.target(rows) + costs.host.at(rows)
-
         rows = sequences + sum(one.drafted for one in outcomes)
-        together = seconds(rows)
+        together = costs.step(rows)
         own = [
             together
-            - seconds(rows - one.drafted)
+            - costs.step(rows - one.drafted)
             + one.drafted * costs.target.further_row(one.context)
             for one in drafting
         ]

@@ -22,7 +22,7 @@ def pauses(one: Contender, instead: float, costs: Costs, others: Others) -> Paus
     """
     rows = 2 + others.rows
     wanted = Wanted(1, min(one.behind, 2), one.context)
-    seconds = costs.target(rows) + costs.host.at(rows) + costs.target.attention(2, one.context)
+    seconds = costs.step(rows) + costs.target.attention(2, one.context)
     seconds += costs.draft(one.drafter).seconds([wanted])
     own = 1 / instead  # of the time that the step takes without the try
     lost = max(seconds / own - (1 + others.sequences), 0.0)
